@@ -129,6 +129,14 @@ class Client:
         """GET /v1/status: process, models, counts."""
         return self._get("/v1/status")
 
+    def cache(self) -> Json:
+        """GET /v1/cache: what is kept of prompts that were read."""
+        return self._get("/v1/cache")
+
+    def clear_cache(self) -> Json:
+        """DELETE /v1/cache: forget all of that."""
+        return self._whole("DELETE", "/v1/cache")
+
     def page(self) -> str:
         """An address that opens the daemon's page in a browser, once and within a minute."""
         return str(self._whole("POST", "/v1/web", {})["url"])
@@ -279,6 +287,8 @@ def _events(lines: Iterator[bytes], text_of: Callable[[Json], str]) -> Iterator[
             yield end
             return
         chunk = _chunk(data)
+        if reading := _reading(chunk):
+            yield Waiting(reading)
         if thought := _thought(chunk):
             yield Piece(thought, thinking=True)
         text = text_of(chunk)
@@ -298,6 +308,19 @@ def _chunk(data: bytes) -> Json:
     if isinstance(chunk.get("error"), dict):
         raise _error_from(chunk["error"])
     return chunk
+
+
+def _reading(chunk: Json) -> str:
+    """How far a prompt is read, in words; "" where the chunk is about something else."""
+    told = chunk.get("prompt_progress")
+    if not isinstance(told, dict) or not all(isinstance(n, int) for n in told.values()):
+        return ""
+    total, done = told.get("total", 0), told.get("processed", 0)
+    if total - done <= 1:  # the last token is read with the answer's first
+        return ""
+    read, seconds = done - told.get("cache", 0), told.get("time_ms", 0) / 1000
+    rate = f", {read / seconds:.0f} tokens/s" if read > 0 and seconds > 0 else ""
+    return f"reading the prompt {done / total:.0%}{rate}"
 
 
 def _updated(end: End, chunk: Json) -> End:

@@ -13,11 +13,11 @@ import re
 import tomllib
 from pathlib import Path
 from typing import Any, Literal, get_args, get_origin
-from urllib.parse import urlsplit
 
 import msgspec
 
 from localspec import outdated, paths, ranges, web_origins, wording
+from localspec.addresses import MAX_PORT, host_and_port, is_base_url
 from localspec.errors import ConfigError
 from localspec.ranges import Range
 from localspec.types import SamplingParams, Verification
@@ -127,6 +127,17 @@ class Chat(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     verbose: bool = False
 
 
+class Cache(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The prefix store: prompts that were read are kept, so that none is read twice.
+
+    `memory_bytes` are for copies of each loaded model, `disk_bytes` for all files together. -1 is
+    by what is free, 0 keeps nothing there.
+    """
+
+    memory_bytes: int = -1
+    disk_bytes: int = -1
+
+
 class Upstream(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Another server, which answers for `models` with OpenAI's API below `url`.
 
@@ -150,10 +161,10 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     draft: Draft = Draft()
     sampling: SamplingParams = SamplingParams()
     chat: Chat = Chat()
+    cache: Cache = Cache()
     upstream: dict[str, Upstream] = {}
 
 
-_MAX_PORT = 65535
 _UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0, "ms": 0.001}
 
 
@@ -186,24 +197,13 @@ def tcp_address(text: str) -> tuple[str, int]:
         number = int(port) if port.isascii() and port.isdecimal() else -1
     except ValueError:
         loopback, number = False, 0
-    if not loopback or not 0 <= number <= _MAX_PORT:
+    if not loopback or not 0 <= number <= MAX_PORT:
         raise ConfigError(
             f'server.tcp = "{text}" is not a loopback address with a port.',
             fix='Write "127.0.0.1:8080"; reach it from elsewhere through ssh -L.',
             param="server.tcp",
         )
     return host, number
-
-
-def host_and_port(text: str) -> tuple[str, int] | None:
-    """("10.0.0.2", 50052) from "10.0.0.2:50052"; None for anything else.
-
-    A host is a name or an IPv4 address, as llama.cpp's RPC requires.
-    """
-    found = re.fullmatch(r"([A-Za-z0-9](?:[A-Za-z0-9._-]{0,252}[A-Za-z0-9])?):([0-9]{1,5})", text)
-    if not found or not 0 < int(found[2]) <= _MAX_PORT:
-        return None
-    return found[1], int(found[2])
 
 
 def load(path: Path, *, keep: bool = False) -> Config:
@@ -319,6 +319,8 @@ _RANGES = {
     "engine.draft.main_gpu": Range(0, 63),
     "engine.draft.threads": Range(0, 1024),
     "speculation.max_draft": ranges.MAX_DRAFT,
+    "cache.memory_bytes": Range(-1, 1 << 50),
+    "cache.disk_bytes": Range(-1, 1 << 50),
     **{f"sampling.{name}": range_ for name, range_ in ranges.SAMPLING.items()},
 }
 
@@ -404,7 +406,7 @@ def _check_upstream(upstreams: dict[str, Upstream], origin: str) -> None:
         if not re.fullmatch(r"[A-Za-z0-9_-]{1,40}", name):
             fix = "Use letters, digits, - and _."
             raise ConfigError(f"{origin}: {key} is no name for an upstream.", fix=fix, param=key)
-        if not _is_base_url(upstream.url):
+        if not is_base_url(upstream.url):
             raise ConfigError(
                 f'{origin}: {key}.url = "{upstream.url}" is no address of an API.',
                 fix='Write "http://host:port/v1" or "https://...": no user, no query.',
@@ -421,16 +423,6 @@ def _check_upstream(upstreams: dict[str, Upstream], origin: str) -> None:
                     fix="Name each model once.",
                     param=f"{key}.models",
                 )
-
-
-def _is_base_url(url: str) -> bool:
-    try:
-        parts = urlsplit(url)
-        usable = parts.scheme in {"http", "https"} and bool(parts.hostname) and parts.port != 0
-    except ValueError:  # a port that is no number, for example
-        return False
-    printable = url.isascii() and url.isprintable() and not set(url) & set(' \\"<>')
-    return usable and printable and not set("@?#") & set(url)
 
 
 def _check_split(shares: tuple[float, ...], key: str, origin: str) -> None:

@@ -5,7 +5,7 @@
 | configuration | ~/.config/localspec/config.toml | LOCALSPEC_CONFIG |
 | models | ~/.local/share/localspec/models | LOCALSPEC_MODELS |
 | state: log, history, tokens | ~/.local/state/localspec | XDG_STATE_HOME |
-| cache: cost profiles, probes | ~/.cache/localspec | XDG_CACHE_HOME |
+| cache: cost profiles, probes, prefixes | ~/.cache/localspec | XDG_CACHE_HOME |
 | socket | $XDG_RUNTIME_DIR/localspec/localspec.sock, else in the state directory | LOCALSPEC_HOST |
 """
 

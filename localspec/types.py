@@ -20,6 +20,8 @@ Token: TypeAlias = int
 Floats: TypeAlias = "NDArray[np.float32]"
 Verification: TypeAlias = Literal["coupled", "rejection"]
 FinishReason: TypeAlias = Literal["stop", "length", "cancelled"]
+Origin: TypeAlias = Literal["slot", "memory", "disk"]
+"""Where a prefix was: in the memory of slots, or in the prefix store."""
 
 PREDICTION = "prediction"
 """The source of nodes copied from the client's prediction of the answer."""

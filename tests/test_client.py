@@ -76,6 +76,25 @@ def test_loading_is_told_while_the_answer_waits(peer: Peer, client: Client) -> N
     assert next(client.chat(HELLO)) == Waiting("loading target 42%")
 
 
+def test_reading_a_prompt_is_told_with_its_speed(peer: Peer, client: Client) -> None:
+    """llama-server's `prompt_progress` in words; what is nonsense or over is not told."""
+    told = [
+        {"total": 400, "cache": 100, "processed": 100, "time_ms": 0},
+        {"total": 400, "cache": 100, "processed": 200, "time_ms": 500},
+        {"total": 400, "cache": 100, "processed": 400, "time_ms": 900},
+        {"total": "x"},
+        7,
+    ]
+    peer.streams = [
+        [*(event({"choices": [], "prompt_progress": each}) for each in told), *answer("x")]
+    ]
+    events = list(client.chat(HELLO))
+    assert [each.text for each in events if isinstance(each, Waiting)] == [
+        "reading the prompt 25%",
+        "reading the prompt 50%, 200 tokens/s",
+    ]
+
+
 def test_an_error_is_of_the_class_that_its_code_names(peer: Peer, client: Client) -> None:
     """Message, fix, parameter and details survive the socket."""
     fields = {

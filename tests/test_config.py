@@ -15,7 +15,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from localspec.config import Config, host_and_port, in_force, load, parse, seconds, tcp_address
+from localspec.addresses import host_and_port
+from localspec.config import Config, in_force, load, parse, seconds, tcp_address
 from localspec.errors import ConfigError
 from localspec.paths import shipped
 

@@ -4,7 +4,7 @@ A room imports itself and rooms that stand below it (docs/architecture.md draws 
 
 localspec_daemon:  http, page ─▶ supervisor ─▶ api ─▶ catalog, chats
 cli ─▶ bench, client, catalog, chats, corpus, text
-worker ─▶ catalog, corpus, text, drafters ─▶ engine
+worker ─▶ catalog, corpus, text, prefixes, drafters ─▶ engine
 microbench ─▶ drafters ─▶ engine ─▶ exactness, speculation ─▶ llama ─▶ kv ─▶ engine.core ─▶ control
 wire ─▶ config ─▶ the leaves
 """
@@ -26,7 +26,7 @@ ROOTS = (REPOSITORY / "localspec", REPOSITORY / "daemon" / "localspec_daemon")
 
 LEAVES = {
     "errors", "chain", "types", "toml", "ranges", "machine", "config", "wire", "paths", "wording",
-    "web_origins", "streams", "outdated",
+    "web_origins", "streams", "outdated", "addresses",
 }  # fmt: skip
 ENGINE = {"engine.core", "engine.kv", "engine.llama", "engine.exactness", "engine.speculation"}
 CORE = {
@@ -41,6 +41,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "toml": set(),
     "wording": set(),
     "web_origins": set(),
+    "addresses": set(),
     "streams": set(),
     "outdated": set(),
     "ranges": {"errors", "chain"},
@@ -54,6 +55,7 @@ MAY_IMPORT: dict[str, set[str]] = {
         "wording",
         "web_origins",
         "outdated",
+        "addresses",
     },
     "wire": {"errors", "chain", "types", "machine", "config"},
     "control": LEAVES,
@@ -66,17 +68,20 @@ MAY_IMPORT: dict[str, set[str]] = {
     "engine": LEAVES | ENGINE | {"control"},
     "drafters": LEAVES | ENGINE | {"engine"},
     "text": LEAVES,
-    "worker": LEAVES | ENGINE | {"catalog", "control", "corpus", "engine", "drafters", "text"},
+    "prefixes": LEAVES,
+    "worker": LEAVES
+    | ENGINE
+    | {"catalog", "control", "corpus", "engine", "drafters", "text", "prefixes"},
     "microbench": LEAVES | ENGINE | {"control", "engine", "drafters"},
     "catalog": LEAVES,
     "client": LEAVES,
     "chats": {"errors", "paths"},
     "bench": LEAVES | {"client", "catalog"},
-    "cli": LEAVES | {"client", "catalog", "bench", "chats", "corpus", "text"},
+    "cli": LEAVES | {"client", "catalog", "bench", "chats", "corpus", "text", "prefixes"},
     "localspec_daemon.api": LEAVES | {"catalog"},
     "localspec_daemon.supervisor": LEAVES | {"catalog", "chats", "localspec_daemon.api"},
     "localspec_daemon.http": LEAVES
-    | {"catalog", "chats", "localspec_daemon.api", "localspec_daemon.supervisor"},
+    | {"catalog", "chats", "prefixes", "localspec_daemon.api", "localspec_daemon.supervisor"},
     "localspec_daemon": LEAVES
     | {"localspec_daemon.api", "localspec_daemon.supervisor", "localspec_daemon.http"},
     "__init__": LEAVES | {"client"},  # the library's public names
@@ -226,15 +231,17 @@ def test_one_file_imports_llama_cpp() -> None:
     assert doors == {"localspec/engine/llama/library.py"}
 
 
-def test_eight_files_call_native_code() -> None:
-    """Behind the door: models, contexts and their vectors, quantization, devices here and there."""
+def test_nine_files_call_native_code() -> None:
+    """Models, contexts, their copies and vectors, quantization, devices here and there."""
     callers = {
         source.name
         for source in CODE
         for imported in source.imports
         if imported.module == "localspec.engine.llama.library.native"
     }
-    names = ("model", "context", "vectors", "fed", "pooling", "quantize", "devices", "rpc")
+    names = (
+        "model", "context", "copies", "vectors", "fed", "pooling", "quantize", "devices", "rpc",
+    )  # fmt: skip
     assert callers == {f"localspec/engine/llama/{name}.py" for name in names}
 
 

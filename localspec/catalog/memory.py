@@ -31,7 +31,8 @@ class Outline:
     whatever its length; empty where no layer is recurrent. A model that `embeds` has no KV; with
     attention in both directions it has no logits either. `gated` tells whether feed-forward layers
     multiply two inner vectors. `expert_bytes` are each block's bytes of experts, empty without
-    experts; a token uses the share `expert_share` of them.
+    experts; a token uses the share `expert_share` of them. Of two `ropes` the second is for texts
+    that may become long.
     """
 
     name: str
@@ -49,6 +50,7 @@ class Outline:
     gated: bool = True
     expert_bytes: tuple[int, ...] = ()
     expert_share: float = 1.0
+    ropes: int = 1
 
     @property
     def blocks(self) -> int:
@@ -127,6 +129,7 @@ def outline(header: Header) -> Outline:
         gated=_gated(header),
         expert_bytes=tuple(experts) if any(experts) else (),
         expert_share=_expert_share(header),
+        ropes=1 + any("rope_factors_long" in tensor.name for tensor in header.tensors),
     )
 
 

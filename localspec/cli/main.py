@@ -38,6 +38,10 @@ COMMANDS: dict[str, tuple[str, str]] = {
         "localspec.cli.corpus:corpus",
         "Draft answers from your own files: add, list and drop folders.",
     ),
+    "cache": (
+        "localspec.cli.cache:cache",
+        "Show and clear what is kept of prompts that were read.",
+    ),
     "web": (
         "localspec.cli.web:web",
         "Open the page: chat, conversations, and what the machine does.",

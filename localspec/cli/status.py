@@ -146,6 +146,18 @@ def _placement_rows(model: Json) -> Iterator[tuple[str, str]]:
     if model.get("kv_cells"):
         held, cells = model.get("kv_held", 0), model["kv_cells"]
         yield "kv cache", f"{held} of {cells} tokens, at most {model.get('cells', cells)}"
+    if kept := model.get("prefixes"):
+        yield from _prefix_rows(kept)
+
+
+def _prefix_rows(kept: Json) -> Iterator[tuple[str, str]]:
+    """Rows about prompts that need not be read again."""
+    if kept["texts"]:
+        there = f"{size(kept['memory_bytes'])} in memory, {size(kept['disk_bytes'])} on disk"
+        yield "prefixes", f"{kept['texts']} text{'s' * (kept['texts'] != 1)}: {there}"
+    if kept["hits"]:
+        spared = f"{kept['tokens']} tokens of {kept['hits']} prompt{'s' * (kept['hits'] != 1)}"
+        yield "not read", f"{spared}, which had taken {span(kept['seconds'])}"
 
 
 def _rows_as_they_are(model: Json, *keys: str) -> Iterator[tuple[str, str]]:

@@ -15,6 +15,8 @@ from typing import cast
 
 import numpy as np
 
+from localspec.engine.kv.prefixes import Storable
+from localspec.engine.kv.rollback import Stored
 from localspec.engine.kv.slots import common_prefix
 from localspec.errors import EngineError
 from localspec.types import (
@@ -142,6 +144,31 @@ class ModelDrafter:
         mine.held[start:] = new
         mine.agreed += len(new)
         return len(new)
+
+    def held(self, slot: int) -> list[Token]:
+        """The tokens that the slot holds, those of a rejected draft included."""
+        return list(self._held[slot]) if isinstance(self._context, Storable) else []
+
+    def stored(self, slot: int) -> Stored:
+        """A copy of what the slot holds. Raises MemoryError."""
+        return self._storing.stored(slot)
+
+    def stored_size(self, slot: int) -> int:
+        """Bytes of such a copy."""
+        return self._storing.stored_size(slot)
+
+    def take_over(self, slot: int, tokens: Sequence[Token], stored: Stored) -> None:
+        """Hold these tokens in a slot without a request. Raises NoRoom, and holds nothing."""
+        self._held[slot].clear()
+        self._context.truncate(slot, 0)
+        self._storing.put_back(slot, stored)
+        self._context.truncate(slot, len(tokens))
+        self._held[slot][:] = tokens
+
+    @property
+    def _storing(self) -> Storable:
+        assert isinstance(self._context, Storable)  # noqa: S101 - without, it holds nothing to store
+        return self._context
 
     def close(self) -> None:
         """Free the draft's context."""

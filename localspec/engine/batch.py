@@ -19,6 +19,9 @@ from localspec.engine.session import Session
 from localspec.types import Backend, Draft, Row
 
 NO_DRAFT = Draft()
+LAST_ROWS = 64
+"""A longer rest of a prompt is read but for its last token: one forward more, and an answer that is
+wanted anew needs only that one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +90,7 @@ class Batcher:
             Need(
                 session.tail,
                 len(drafts.get(session, NO_DRAFT)),
-                self._shape.room(session.cached),
+                self._room(session),
                 session.undone if session.decoding else 0,
             )
             for session in sessions
@@ -95,6 +98,20 @@ class Batcher:
         return scheduler.share(
             needs, max_rows=self._max_rows, chunk=chunk, multiple=self._shape.multiple
         )
+
+    def _room(self, session: Session) -> int:
+        """Rows of a session that the next forward may hold.
+
+        A prompt that is read into a state stops at the borders of turns, and before its last rows:
+        there copies are made, to which a later prompt goes back.
+        """
+        room: int = self._shape.room(session.cached)
+        if session.decoding or self._shape.rollback != "restore":
+            return room
+        last = len(session.tokens) - 1
+        borders = [*session.request.borders, *([last] if session.tail > LAST_ROWS else ())]
+        rows: list[int] = [at - session.cached for at in borders if at > session.cached]
+        return min([room, *rows])
 
     def _evened(self, sessions: list[Session], shares: list[Share]) -> list[Share]:
         """As many rows for each session, where that makes one cheaper forward of several."""

@@ -17,6 +17,7 @@ from localspec.types import (
     Draft,
     DraftSession,
     FinishReason,
+    Origin,
     Probs,
     SamplingParams,
     SourceCount,
@@ -43,6 +44,7 @@ class Request:
     session goes on behind it, as if it had been decided here. `session` is what the client calls
     the conversation. A `brief` prompt is read in short chunks, because it may have to stop.
     `breakers` are what a repetition does not reach over. Without `reuse` all of it is read anew.
+    At `borders` turns end; there later prompts part from this one.
     With `after_sampling` likelihoods are those of the law after the sampler chain.
     """
 
@@ -64,6 +66,7 @@ class Request:
     breakers: Breakers = field(default_factory=dict)
     reuse: bool = True
     after_sampling: bool = False
+    borders: tuple[int, ...] = ()
 
     @property
     def text(self) -> list[Token]:
@@ -123,6 +126,7 @@ class Session:
     part.
     `target_confidence` is how certain the target was of its latest tokens, as a moving average.
     `likelihoods` are those of the tokens not taken yet, where the request asks for them.
+    `origin` is where the `cached_tokens` came from.
     """
 
     request: Request
@@ -138,6 +142,7 @@ class Session:
     likelihoods: list[Likelihood] = field(default_factory=list)
     finish: FinishReason | None = None
     undone: int = 0
+    origin: Origin = "slot"
 
     @property
     def n_prompt(self) -> int:

@@ -2,23 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
+from localspec.engine.kv.prefixes import Storing
 from localspec.engine.kv.slots import Slot
 from localspec.engine.step import Engine
 from localspec.errors import NoRoom
-from localspec.types import Backend
-
-
-@runtime_checkable
-class Storing(Backend, Protocol):
-    """A backend that gives out what a slot holds, and takes it in again."""
-
-    def take_out(self, slot: int) -> Any:
-        """Copy all that the slot holds, and empty it. Raises MemoryError, and changes nothing."""
-
-    def put_back(self, slot: int, kept: Any) -> None:
-        """Let an empty slot hold that again. Raises NoRoom: it stays empty."""
 
 
 class Aside:

@@ -19,8 +19,9 @@ from localspec.engine.exactness.classes import Shape, layout_of
 from localspec.engine.exactness.separate import apart
 from localspec.engine.kv.admission import RESERVED_TOKENS, KvAdmission
 from localspec.engine.kv.prefix_sharing import PrefixSharing
+from localspec.engine.kv.prefixes import Prefixes
 from localspec.engine.kv.rollback import StateCopies
-from localspec.engine.kv.slots import Slot, choose, idle
+from localspec.engine.kv.slots import Slot, choose, common_prefix, idle
 from localspec.engine.sampling import Sampler
 from localspec.engine.session import Meter, Request, Session
 from localspec.engine.speculation.drafting import Drafting, Proposals
@@ -30,7 +31,7 @@ from localspec.engine.speculation.states import FeatureBackend, StateBackend
 from localspec.engine.speculation.verification import Forward, Outcome, StepOutput, Verification
 from localspec.engine.waiting import Waiting
 from localspec.errors import Busy, NoRoom
-from localspec.types import Backend, Drafter, Floats, Row, Token
+from localspec.types import Backend, Drafter, Floats, Origin, Row, Token
 
 _log = logging.getLogger("localspec.engine")
 
@@ -84,6 +85,7 @@ class Engine:
         self._slots: list[Slot] = []
         self._chunks = scheduler.Chunks(limits.prefill_rows)
         self._before = self._alike = 0
+        self.prefixes = Prefixes(target, drafters.values(), self._slots, clock)
         self.arrange(shape)
         self.vacate: Callable[[], None] = lambda: None  # called before a slot is taken
         self._lesson: Round | None = None
@@ -110,7 +112,9 @@ class Engine:
         policy = self._drafting.policy
         self._batcher = Batcher(self.target, shape, policy, self.max_rows, most_padded)
         self._slots[n_slots:] = [Slot() for _ in range(n_slots - len(self._slots))]
-        self._room = KvAdmission(target, self._slots, self._sessions, shape.multiple)
+        self._room = KvAdmission(
+            target, self._slots, self._sessions, shape.multiple, self.prefixes.lose
+        )
         self._verification = Verification(self._drafting, ends=self._ends, multiple=shape.multiple)
         self._undo = StateCopies(self.target, shape.rollback, self.clock)
         trims = shape.rollback == "trim"
@@ -170,9 +174,14 @@ class Engine:
         client, text = request.client, request.text
         index, shared = self.seat(client, text, request.session, reuse=request.reuse)
         try:
+            origin: Origin = "slot"
             if request.reuse:
                 shared = self.prefix_sharing.copied(index, shared, client, text)
+                shared, origin = self.prefixes.take_over(index, client, text, shared)
+                if request.route == SPECULATING:
+                    self.prefixes.take_over_drafts(index, client, text)
             session = self._session(request, index, shared)
+            session.origin = origin
         except Exception:
             self.leave(index, client, [])
             raise
@@ -233,6 +242,7 @@ class Engine:
         if chosen is None:
             raise Busy("Every slot is busy.", fix="Try again, or raise engine.slots.")
         index, shared = chosen
+        self.prefixes.lose(index, shared if reuse else 0)
         shared = self.target.truncate(index, shared if reuse else 0)
         self._slots[index].busy = True
         self.seated += 1
@@ -249,9 +259,18 @@ class Engine:
         used = slot < len(self._slots)
         return used and (self._slots[slot].busy or bool(self._slots[slot].tokens))
 
+    def used(self, slot: int) -> int:
+        """The step at which a slot got the text that it remembers."""
+        return self._slots[slot].used
+
     def kept(self, slot: int) -> int:
         """How many tokens an idle slot remembers."""
         return len(self._slots[slot].tokens) if slot < len(self._slots) else 0
+
+    def shared(self, client: str, text: Sequence[Token]) -> int:
+        """How much of a text some idle slot holds; a hint, for any thread."""
+        mine = (slot.tokens for slot in self._slots if slot.client == client)
+        return max((common_prefix(tokens, text) for tokens in mine), default=0)
 
     def held(self) -> list[tuple[int, list[Token]]]:
         """The idle slots that remember a text, and what they remember; the latest used first."""
@@ -393,6 +412,8 @@ class Engine:
         charge(proposals, outcomes, times)
         alone = not proposals.sessions
         self._chunks.ran(times.rows, times.read, times.target_seconds, alone=alone)
+        if alone and self.prefixes.source and times.read == times.rows:
+            self.prefixes.source.read(times.read, times.target_seconds)
         self._lesson = observation(proposals, outcomes, times)
         if self.waits:
             self._overlap.settle(proposals, outcomes)

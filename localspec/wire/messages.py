@@ -12,11 +12,21 @@ import msgspec
 
 from localspec.config import Config
 from localspec.machine import Machine
-from localspec.types import FinishReason, SamplingParams, SourceCount, SpeculationParams
+from localspec.types import FinishReason, Origin, SamplingParams, SourceCount, SpeculationParams
 from localspec.wire.replayed import Fork as Fork  # noqa: PLC0414 - part of what crosses
 from localspec.wire.replayed import Replayed as Replayed  # noqa: PLC0414
 from localspec.wire.replayed import Trace as Trace  # noqa: PLC0414
-from localspec.wire.values import CallDelta, DraftHead, Snippet, Timings, TokenLogprob, Usage
+from localspec.wire.so_far import SoFar as SoFar  # noqa: PLC0414
+from localspec.wire.so_far import Spent as Spent  # noqa: PLC0414
+from localspec.wire.values import (
+    CallDelta,
+    DraftHead,
+    PrefixFigures,
+    Snippet,
+    Timings,
+    TokenLogprob,
+    Usage,
+)
 
 MAX_FRAME_BYTES = 32 * 1024 * 1024
 
@@ -30,40 +40,6 @@ class Message(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     role: str
     content: str
     extra: dict[str, Any] = {}
-
-
-class Spent(msgspec.Struct, frozen=True):
-    """The costs of an answer so far, as its workers counted them, without the pauses between them.
-
-    `predicted` counts output tokens copied from the request's prediction, `aim` is mirostat's next
-    target surprise; the rest is as in `SpeculationReport`.
-    """
-
-    ttft_seconds: float = 0.0
-    prompt_seconds: float = 0.0
-    decode_seconds: float = 0.0
-    rounds: int = 0
-    draft_seconds: float = 0.0
-    verify_seconds: float = 0.0
-    host_seconds: float = 0.0
-    predicted: int = 0
-    sources: dict[str, SourceCount] = {}
-    aim: float = 0.0
-
-
-class SoFar(msgspec.Struct, frozen=True):
-    """An answer whose worker is gone, for the next worker to continue.
-
-    `prompt` and `cached_tokens` are of its first `Started`. `tokens` are all that were decided, by
-    `sources`; `held` has the logprobs of those whose text was still held back.
-    """
-
-    prompt: list[int]
-    cached_tokens: int
-    tokens: list[int]
-    sources: list[str]
-    held: list[TokenLogprob]
-    spent: Spent
 
 
 class Load(msgspec.Struct, frozen=True, tag="load"):
@@ -213,17 +189,22 @@ class Cancel(msgspec.Struct, frozen=True, tag="cancel"):
     id: str
 
 
+class Forget(msgspec.Struct, frozen=True, tag="forget"):
+    """Drops all that is kept of texts: the prefix store, and what idle slots remember."""
+
+
 class Quit(msgspec.Struct, frozen=True, tag="quit"):
     """Ends the worker at once, with a `Goodbye` and exit code 0."""
 
 
-Command: TypeAlias = Load | Generate | Replay | Question | Cancel | Quit
+Command: TypeAlias = Load | Generate | Replay | Question | Cancel | Forget | Quit
 
 
 class Progress(msgspec.Struct, frozen=True, tag="progress"):
     """The progress of a load, or of request `id`.
 
-    `stage` is "room", "target", "draft", "warmup", "probe" or "ready"; `why` is for people.
+    `stage` is "room", "target", "draft", "warmup", "probe" or "ready", of a request also "queue";
+    `why` is for people.
     """
 
     stage: str
@@ -290,6 +271,8 @@ class Refused(msgspec.Struct, frozen=True, tag="refused"):
 class Started(msgspec.Struct, frozen=True, tag="started"):
     """The request has its slot; `cached_tokens` of the `prompt_tokens` need no prefill.
 
+    Their memory was in the slot, or came from the prefix store: `origin`.
+
     `relaxed` are the keys of its JSON schema that its answer may violate. `text` is the prompt as
     text, for a request that `tells_prompt`.
     """
@@ -301,6 +284,7 @@ class Started(msgspec.Struct, frozen=True, tag="started"):
     prompt: list[int] = []
     text: str = ""
     slot: int = -1
+    origin: Origin = "slot"
 
 
 class Reading(msgspec.Struct, frozen=True, tag="reading"):
@@ -432,6 +416,7 @@ class Heartbeat(msgspec.Struct, frozen=True, tag="heartbeat"):
     kv_held: int = 0
     kv_cells: int = 0
     gpus: dict[str, int] = {}
+    prefixes: PrefixFigures = PrefixFigures()
 
 
 class Goodbye(msgspec.Struct, frozen=True, tag="goodbye"):

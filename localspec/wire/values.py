@@ -56,7 +56,11 @@ class Usage(msgspec.Struct, frozen=True):
 
 
 class Timings(msgspec.Struct, frozen=True):
-    """llama-server's `timings` object, field for field, times in milliseconds."""
+    """llama-server's `timings` object, field for field, times in milliseconds.
+
+    Ours besides: of the `cache_n` tokens that were not read, those from the slot, and those from
+    the prefix store, in memory or on disk.
+    """
 
     cache_n: int
     prompt_n: int
@@ -69,6 +73,14 @@ class Timings(msgspec.Struct, frozen=True):
     predicted_per_second: float
     draft_n: int = 0
     draft_n_accepted: int = 0
+    cache_slot_n: int = 0
+    cache_memory_n: int = 0
+    cache_disk_n: int = 0
+
+    @staticmethod
+    def origins(cached: int, origin: str) -> dict[str, int]:
+        """The last three fields, of tokens that all come from one place."""
+        return {f"cache_{name}_n": cached * (name == origin) for name in ("slot", "memory", "disk")}
 
 
 class DraftHead(msgspec.Struct, frozen=True):
@@ -92,3 +104,31 @@ class DraftHead(msgspec.Struct, frozen=True):
             return f"prediction layers (MTP){where}"
         fed = ", ".join(map(str, self.layers))
         return f"EAGLE-3 head {Path(self.path).name}, fed by layers {fed}"
+
+
+class PrefixFigures(msgspec.Struct, frozen=True):
+    """The size of a prefix store, and what it has saved: prompts, their tokens, and seconds.
+
+    `texts` are those of the target; bytes count copies for draft models too.
+    """
+
+    texts: int = 0
+    memory_bytes: int = 0
+    disk_bytes: int = 0
+    hits: int = 0
+    tokens: int = 0
+    seconds: float = 0.0
+
+    def and_one(self, tokens: int, seconds: float) -> PrefixFigures:
+        """These, with one prompt more that was spared so much."""
+        return msgspec.structs.replace(
+            self, hits=self.hits + 1, tokens=self.tokens + tokens, seconds=self.seconds + seconds
+        )
+
+    def since(self, before: PrefixFigures) -> PrefixFigures:
+        """The savings after `before`."""
+        return PrefixFigures(
+            hits=self.hits - before.hits,
+            tokens=self.tokens - before.tokens,
+            seconds=self.seconds - before.seconds,
+        )

@@ -175,6 +175,7 @@ class Answer:
         self._delta(self.text.take(), [])
         self._logprobs.extend(so_far.held)
         self.session.cached_tokens = so_far.cached_tokens
+        self.session.origin = so_far.origin
         spent, meter = so_far.spent, self.session.meter
         if so_far.tokens:
             meter.last_token_at = meter.admitted_at
@@ -256,6 +257,7 @@ def _timings(session: Session, spent: Spent, completion_tokens: int) -> Timings:
         predicted_per_second=_ratio(steps * 1000, predicted_ms),
         draft_n=meter.drafted,
         draft_n_accepted=meter.accepted,
+        **Timings.origins(session.cached_tokens, session.origin),
     )
 
 

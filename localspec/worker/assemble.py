@@ -36,6 +36,8 @@ from localspec.worker.idle import IdleTask, IdleTasks
 from localspec.worker.kernel_speedup import KernelSpeedup
 from localspec.worker.loader import Loader, OnProgress, model_files
 from localspec.worker.measuring import Measuring
+from localspec.worker.prefix_facts import facts
+from localspec.worker.prefixes import KeepTexts, WorkerPrefixes
 from localspec.worker.preparation import RequestPreparer
 from localspec.worker.profile import Profile
 from localspec.worker.prompts import Prompts
@@ -72,6 +74,7 @@ class Loaded:
     threads: ThreadTuner
     shortlist: Shortlist | None
     decision: ExactnessDecision
+    prefixes: WorkerPrefixes
     corpus: CorpusIndex | None = None
     _has_gpus: bool = True
 
@@ -196,6 +199,7 @@ def _load(  # noqa: PLR0913, PLR0917 - everything that a load depends on
     with ExitStack() as parts:
         waits = unknown is None and command.config.engine.exactness == "strict"
         loader = Loader(command, plan, lent, on_progress, parts, claims=waits)
+        known_files = facts(loader)
         target = loader.target()
         place = loader.place
         priced = place.context(target, "target")
@@ -244,12 +248,25 @@ def _load(  # noqa: PLR0913, PLR0917 - everything that a load depends on
         corpus = loader.corpus
         while command.machine and corpus and corpus.advance(time.monotonic()):
             on_progress("probe", 1.0)
+        prefixes = WorkerPrefixes(
+            engine,
+            command.config.cache,
+            {} if target.rollback == "none" else known_files,
+            profile.loading,
+            described=lambda: (loader.strict, loader.head is not None, *loader.fed.taps),
+            model=command.model,
+            shares={"model": loader.size_ratio("model")},
+            trims=target.rollback == "trim",
+        )
+        target.keep_copies(prefixes.store.memory_bytes)
         before: list[IdleTask] = [
+            KeepTexts(engine, prefixes),
             *([corpus] if corpus else []),
             decision,
             reread,
             NearProbe(probe, engine),
         ]
+        drafts = KeepTexts(engine, prefixes, drafts=True)
         return Loaded(
             switch=switch,
             model=model,
@@ -258,13 +275,14 @@ def _load(  # noqa: PLR0913, PLR0917 - everything that a load depends on
             router=Router(sources, pair_fits=loader.pair_fits, rollback=shape.rollback),
             profile=profile,
             _parts=parts.pop_all(),
-            idle=IdleTasks(engine, profile, measuring, probe, speedup, before=before),
+            idle=IdleTasks(engine, profile, measuring, drafts, probe, speedup, before=before),
             probe=probe,
             speedup=speedup,
             threads=threads,
             shortlist=loader.shortlist,
             decision=decision,
             corpus=corpus,
+            prefixes=prefixes,
         )
 
 

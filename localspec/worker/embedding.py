@@ -30,6 +30,7 @@ from localspec.wire.messages import (
     Cancel,
     DeviceMemory,
     Embed,
+    Forget,
     Generate,
     Goodbye,
     Heartbeat,
@@ -208,6 +209,8 @@ class EmbeddingService:
                 case Cancel(id=id_):
                     self._preprocessing.cancel(id_)
                     self._jobs = deque(job for job in self._jobs if job.asked.id != id_)
+                case Forget():
+                    pass  # nothing is kept of texts
                 case Load():
                     raise RuntimeError("A worker loads one model; this was a second Load.")
                 case _:

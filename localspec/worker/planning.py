@@ -98,6 +98,11 @@ def own() -> Own:
     return Own(ours.attends, ours.cells)
 
 
+def ropes(file: Path) -> int:
+    """How many sets of rotations a model has: two where long texts have others. Raises BadGGUF."""
+    return _outline(file).ropes
+
+
 @functools.cache
 def _outline(file: Path) -> Outline:
     """The outline of a file, read once: a large vocabulary takes a while."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -11,6 +11,7 @@ import msgspec
 from localspec import ranges
 from localspec.chain import SamplingParams
 from localspec.engine.chain import Breakers, repeats
+from localspec.engine.kv.slots import common_prefix
 from localspec.errors import RequestError
 from localspec.text import grammar
 from localspec.text.breakers import breakers
@@ -24,7 +25,7 @@ from localspec.wire.values import TokenLogprob
 from localspec.worker import limits
 from localspec.worker.grammars import Grammars
 from localspec.worker.output_parser import OutputParser
-from localspec.worker.prompts import Prompts, overflow
+from localspec.worker.prompts import GENERATION, Prompts, overflow
 
 if TYPE_CHECKING:
     from localspec.engine.llama.model import Model
@@ -55,6 +56,8 @@ class PreparedRequest:
     """Log-probabilities of the prompt, once computed for an echo."""
     scoring_seconds: float = 0.0
     """Seconds that computing these took."""
+    borders: tuple[int, ...] = ()
+    """Where a later prompt of the conversation is likely to part from this one, for states."""
 
     @property
     def warms(self) -> bool:
@@ -151,7 +154,27 @@ class RequestPreparer:
             echo=self._echo(request, prompt),
             typed=typed,
             parser=self._parser(request, turn),
+            borders=self._borders(request, prompt) if self._model.has_state else (),
         )
+
+    def _borders(self, request: Generate, prompt: Sequence[Token]) -> tuple[int, ...]:
+        """Tokens of the prompt before the last question: that is what is edited."""
+        messages = request.messages or []
+        asked = [at for at, message in enumerate(messages) if message.role == "user"]
+        if request.so_far or not asked or not asked[-1]:
+            return ()
+        earlier = msgspec.structs.replace(
+            request,
+            messages=messages[: asked[-1]],
+            template_kwargs={**request.template_kwargs, GENERATION: False},
+            prefill="",
+        )
+        try:
+            before = self._tokens(earlier, self._turn(earlier))
+        except RequestError:  # of a template that wants a question last
+            return ()
+        length = common_prefix(before, prompt)
+        return (length,) if length else ()
 
     def _sampling(self, request: Generate) -> SamplingParams:
         """The chain, with biases of texts as those of their tokens. Raises RequestError."""

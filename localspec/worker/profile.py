@@ -14,6 +14,7 @@ import msgspec
 from localspec import paths
 from localspec.control.acceptance import Acceptance
 from localspec.control.costs import Costs
+from localspec.control.loading import LoadingCost
 from localspec.engine.exactness.classes import Shape
 
 _log = logging.getLogger("localspec.worker")
@@ -30,6 +31,7 @@ class _Saved(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     shape: dict[str, Any] | None
     worth: dict[int, float] = {}
     threads: int = 0
+    loading: dict[str, float] = {}
 
 
 @dataclass(slots=True)
@@ -37,7 +39,8 @@ class Profile:
     """Costs, acceptance and the exactness class of one pair in one setting. Model lifetime.
 
     `worth`, by rows, is how many times as long forwards take with llama.cpp's own kernels,
-    `threads` the threads of a forward, 0 while that is not known.
+    `threads` the threads of a forward, 0 while that is not known, `loading` what it takes to read
+    a token of a prompt or to load a copy of one.
 
     It holds numbers only, nothing of any text. A file that is damaged or of another version counts
     as empty.
@@ -49,6 +52,7 @@ class Profile:
     shape: Shape | None = None
     worth: dict[int, float] = field(default_factory=dict)
     threads: int = 0
+    loading: LoadingCost = field(default_factory=LoadingCost)
 
     @classmethod
     def open(cls, files: Sequence[Path], *facts: Any) -> Self:
@@ -68,6 +72,7 @@ class Profile:
                     _shape(saved.shape),
                     saved.worth,
                     saved.threads,
+                    LoadingCost.from_dict(saved.loading),
                 )
         except FileNotFoundError:
             pass
@@ -79,7 +84,8 @@ class Profile:
         """Write the file. A disk that refuses is only logged."""
         shape = asdict(self.shape) if self.shape is not None else None
         learned = self.costs.to_dict(), self.acceptance.to_dict(), shape
-        saved = _Saved(_VERSION, *learned, self.worth, self.threads)
+        loading = self.loading.to_dict()
+        saved = _Saved(_VERSION, *learned, self.worth, self.threads, loading)
         try:
             paths.write_atomically(self.path, msgspec.json.encode(saved))
         except OSError as error:

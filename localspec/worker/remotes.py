@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from contextlib import closing
 from typing import TYPE_CHECKING
 
-from localspec.config import host_and_port
+from localspec.addresses import host_and_port
 from localspec.errors import ConfigError, RemoteUnavailable
 from localspec.wire.messages import REMOTE_LOST_EXIT
 

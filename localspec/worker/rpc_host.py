@@ -19,7 +19,7 @@ import struct
 import sys
 from collections.abc import Sequence
 
-from localspec.config import host_and_port
+from localspec.addresses import host_and_port
 from localspec.errors import ConfigError, EngineError, Forbidden, LocalSpecError
 
 DEFAULT = "127.0.0.1:50052"

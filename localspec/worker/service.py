@@ -10,7 +10,14 @@ from localspec.engine.calibrate import FAR_TOKENS
 from localspec.engine.session import Request, Session
 from localspec.engine.speculation.verification import StepOutput
 from localspec.engine.step import Engine
-from localspec.errors import EngineError, LocalSpecError, RequestError, ShuttingDown, known
+from localspec.errors import (
+    EngineError,
+    LocalSpecError,
+    NoRoom,
+    RequestError,
+    ShuttingDown,
+    known,
+)
 from localspec.types import FinishReason
 from localspec.wire.messages import (
     Cancel,
@@ -19,6 +26,7 @@ from localspec.wire.messages import (
     Embed,
     Event,
     Failed,
+    Forget,
     Generate,
     Goodbye,
     Heartbeat,
@@ -115,6 +123,7 @@ class Service:
                 self._engine.retire(session)
             over = ShuttingDown("The model is being unloaded.", fix="Send the request again.")
             self._fail_all(over)
+            self._loaded.prefixes.keep_all()
             self._line.send(Goodbye())
         finally:
             self._preprocessing.close()
@@ -132,6 +141,9 @@ class Service:
                     self._take(command)
                 case Cancel(id=id_):
                     self._cancel(id_)
+                case Forget():
+                    self._flush()
+                    self._loaded.prefixes.clear()
                 case Quit():
                     return False
                 case Load():
@@ -153,6 +165,7 @@ class Service:
     def _rest(self) -> None:
         """Do one short piece of idle work, and note whether there is more of it."""
         idle = not self._busy and not self._preprocessing.pending
+        self._loaded.prefixes.store.rest(resting=idle)
         self._more_rest = idle and self._loaded.idle.advance(self._clock())
 
     def _take(self, request: Unread) -> None:
@@ -169,7 +182,10 @@ class Service:
             return self._replays.read(request)
         if isinstance(request, Question):
             return answer_question(request, self._loaded.model, self._loaded.preparer)
-        return self._loaded.preparer.prepare(request)
+        prepared = self._loaded.preparer.prepare(request)
+        if request.reuse:
+            self._loaded.prefixes.fetch(request.client, prepared.prompt)
+        return prepared
 
     def _collect(self) -> None:
         """Queue prepared requests for a slot; answer those that cannot be served."""
@@ -236,7 +252,9 @@ class Service:
             try:
                 self._demand.check(prepared)
                 session = self._engine.admit(self._request(prepared))
-            except Exception as error:  # noqa: BLE001 — the engine is untouched, others go on
+            except Exception as error:
+                if isinstance(error, EngineError) and not isinstance(error, NoRoom):
+                    raise  # a prefix that could not be taken over: memory may be anything now
                 _log.exception("request %s failed and ends alone", request.id)
                 self._line.send(failed(request.id, known(error)))
                 continue
@@ -253,6 +271,7 @@ class Service:
                     prepared.prompt,
                     prepared.prompt_text,
                     session.slot,
+                    session.origin,
                 )
             )
             if reading := answer.reading(session.meter.admitted_at):
@@ -303,6 +322,7 @@ class Service:
             breakers=prepared.breakers,
             reuse=request.reuse,
             after_sampling=request.after_sampling,
+            borders=prepared.borders,
         )
 
     def _step(self) -> None:
@@ -418,6 +438,7 @@ class Service:
                 corpus=corpus.sentence if corpus else "",
                 indexing=not corpus.over if corpus else False,
                 gpus=self._loaded.gpus(),
+                prefixes=self._loaded.prefixes.figures(),
                 **self._loaded.kv(),
             )
         )

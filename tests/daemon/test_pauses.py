@@ -8,8 +8,11 @@ from contextlib import aclosing
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from localspec_daemon.http.pauses import with_pauses
+from localspec_daemon.supervisor.turns import Turns
 
 SILENCE_SECONDS = 0.001
 
@@ -69,6 +72,63 @@ def test_who_waits_for_a_slot_is_told_so(harness: Any, daemon: Any) -> None:
             it.streaming("say hello") as second,
         ):
             await first.next("data: ")
-            assert await second.next(":") == ": waiting for its turn"
+            assert await second.next(":") == ": waiting for its turn, 1 in the line"
+
+    asyncio.run(scene())
+
+
+def test_who_waits_sees_the_line_move(harness: Any, daemon: Any) -> None:
+    """With `return_progress` at once, and again when the request before has left."""
+    harness.configure(engine={"slots": 1})
+
+    async def scene() -> None:
+        async with daemon(harness) as it, it.streaming("wait") as first:
+            await first.next("data: ")
+            second = asyncio.create_task(it.ask("wait"))
+            await it.until(lambda: it.model().requests == 2)
+            async with it.streaming("say hello", return_progress=True) as third:
+                assert await third.next(":") == ": waiting for its turn, 2 in the line"
+                second.cancel()
+                assert await third.next(":") == ": waiting for its turn, 1 in the line"
+                first.response.close()
+                assert "hello" in "".join(await third.rest())
+
+    asyncio.run(scene())
+
+
+@given(st.integers(1, 4), st.lists(st.integers(0, 9), min_size=1, max_size=30))
+def test_the_first_that_came_is_the_first_to_go_on(count: int, leaving: list[int]) -> None:
+    """Never more than may, places count down to 1, and who leaves early holds nobody up."""
+
+    async def scene() -> None:
+        turns = Turns(count)
+        told: dict[str, list[str]] = {}
+        going: list[str] = []
+        leave = {f"{n}": asyncio.Event() for n in range(10)}
+
+        async def request(id_: str) -> None:
+            with turns.joined(id_):
+                told[id_] = [each.why async for each in turns.places(id_)]
+                going.append(id_)
+                try:
+                    await leave[id_].wait()
+                finally:
+                    going.remove(id_)
+
+        tasks = {id_: asyncio.create_task(request(id_)) for id_ in leave}
+        for number in leaving:
+            for _ in range(3):
+                await asyncio.sleep(0)
+            assert len(going) <= count
+            here = [id_ for id_, task in tasks.items() if not task.done()]
+            assert going == here[:count]
+            tasks[f"{number}"].cancel() if number % 2 else leave[f"{number}"].set()
+        for event in leave.values():
+            event.set()
+        await asyncio.gather(*tasks.values(), return_exceptions=True)
+        for id_, words in told.items():
+            places = [int("".join(filter(str.isdigit, why))) for why in words]
+            assert places == sorted(places, reverse=True)
+            assert not places or places[0] <= max(0, int(id_) + 1 - count)
 
     asyncio.run(scene())

@@ -70,6 +70,7 @@ class Running:
                 predicted_per_second=1000 * steps / predicted_ms if predicted_ms else 0.0,
                 draft_n=drafted,
                 draft_n_accepted=accepted,
+                **Timings.origins(cached, started.origin if started else "slot"),
             )
         )
         return timings

@@ -96,6 +96,27 @@ class _Figures(Collector):
             crashes.add_metric([model.name], len(model.crashes.times))
         yield loaded
         yield crashes
+        yield from self._prefixes()
+
+    def _prefixes(self) -> Iterable[Metric]:
+        """The prefix stores of the current workers."""
+        beats = {
+            model.name: model.worker.heartbeat.prefixes
+            for model in self._models
+            if model.worker and model.worker.heartbeat
+        }
+        for kind, name, field, help_ in (
+            (GaugeMetricFamily, "texts", "texts", "Texts in the prefix store"),
+            (GaugeMetricFamily, "memory_bytes", "memory_bytes", "Their copies in memory"),
+            (GaugeMetricFamily, "disk_bytes", "disk_bytes", "Their copies on disk"),
+            (CounterMetricFamily, "hits", "hits", "Prompts that began with one of them"),
+            (CounterMetricFamily, "saved_tokens", "tokens", "Tokens that were loaded, not read"),
+            (CounterMetricFamily, "saved_seconds", "seconds", "Seconds that this has saved"),
+        ):
+            family = kind(f"localspec_prefix_{name}", help_, labels=["model"])
+            for model, figures in beats.items():
+                family.add_metric([model], getattr(figures, field))
+            yield family
 
     def _by_label(self) -> Iterable[Metric]:
         labelled = (
@@ -103,6 +124,12 @@ class _Figures(Collector):
             ("routed", "Requests by the router's reason", "reason", "reasons"),
             ("drafted_tokens", "Drafted tokens by source", "source", "drafted"),
             ("accepted_tokens", "Accepted tokens by source", "source", "accepted"),
+            (
+                "cached_tokens",
+                "Prompt tokens not read, by where they were",
+                "origin",
+                "cached_from",
+            ),
         )
         for name, help_, label, attribute in labelled:
             family = CounterMetricFamily(f"localspec_{name}", help_, labels=["model", label])

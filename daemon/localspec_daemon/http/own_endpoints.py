@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 from contextlib import aclosing
 
 from aiohttp import web
 
+from localspec.prefixes import overview as prefixes
 from localspec.wire.messages import Replayed
 from localspec_daemon.api import own
 from localspec_daemon.http import metrics
@@ -30,6 +32,19 @@ async def replay(request: web.Request) -> web.Response:
 async def status(request: web.Request) -> web.Response:
     """GET /v1/status: everything that `localspec status` shows."""
     return json_response(await request.app[SUPERVISOR].status())
+
+
+async def cache(request: web.Request) -> web.Response:
+    """GET /v1/cache: what is kept of prompts that were read."""
+    wanted = request.app[SUPERVISOR].config.cache.disk_bytes
+    return json_response(await asyncio.to_thread(prefixes.overview, wanted))
+
+
+async def clear_cache(request: web.Request) -> web.Response:
+    """DELETE /v1/cache: the files go, and what workers have in memory or write just now."""
+    cleared = await asyncio.to_thread(prefixes.clear)
+    request.app[SUPERVISOR].pool.forget()
+    return json_response(cleared)
 
 
 async def health(request: web.Request) -> web.Response:

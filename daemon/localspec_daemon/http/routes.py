@@ -11,6 +11,7 @@ from typing import Any
 
 import msgspec
 
+from localspec.prefixes.overview import Cleared, Overview
 from localspec_daemon.api import (
     anthropic,
     infill,
@@ -344,6 +345,20 @@ DAEMON = (
         "GET", "/metrics", own_endpoints.prometheus, "Figures for Prometheus.", gives="text/plain"
     ),
     Route("GET", "/v1/status", own_endpoints.status, "All that the daemon knows.", gives=Status),
+    Route(
+        "GET",
+        "/v1/cache",
+        own_endpoints.cache,
+        "What is kept of prompts that were read.",
+        gives=Overview,
+    ),
+    Route(
+        "DELETE",
+        "/v1/cache",
+        own_endpoints.clear_cache,
+        "Forget all of that, on disk and in memory.",
+        gives=Cleared,
+    ),
     Route(
         "POST",
         "/v1/replay",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Sequence
-from contextlib import aclosing, contextmanager, nullcontext
+from contextlib import aclosing, contextmanager
 from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
@@ -28,6 +28,7 @@ from localspec_daemon.supervisor.memory_admission import loaded
 from localspec_daemon.supervisor.restarts import CrashHistory
 from localspec_daemon.supervisor.resumption import MAX_RESUMES, Resumed, Stream
 from localspec_daemon.supervisor.suspects import Files, RefusedRequests, Trials
+from localspec_daemon.supervisor.turns import Turns
 from localspec_daemon.supervisor.worker import Exit, StreamEvent, Worker
 
 _log = logging.getLogger("localspec.model")
@@ -84,7 +85,7 @@ class Model:
         self.requests = 0
         self.used_at = asyncio.get_running_loop().time()
         self.keep_alive_seconds: float | None = None
-        self._turns = asyncio.Semaphore(load.config.engine.slots)
+        self._turns = Turns(load.config.engine.slots)
         self._streams: dict[str, Stream] = {}
         self._trials = Trials()
         self._loading: asyncio.Task[None] | None = None
@@ -119,18 +120,19 @@ class Model:
     async def generate(
         self, request: Generate | Replay, max_queue: int
     ) -> AsyncGenerator[Progress | Resumed | StreamEvent]:
-        """Progress while the model loads, then the events of the request, its end last.
+        """Its place in the line, progress while the model loads, then its events, its end last.
 
         When a worker dies, the next one goes on where it stopped, at most `MAX_RESUMES` times.
         Closing the iterator cancels the request. Raises Busy, Poisonous, WorkerCrashed,
         RemoteUnavailable, the error that refused the model, and that of the worker's `Failed`.
         """
         stream = Stream(request)
-        with self._admitted(stream, max_queue):
-            turn = nullcontext() if stream.is_warm_up else self._turns
-            async with turn, aclosing(self._events(stream)) as events:
-                async for event in events:
-                    yield event
+        turn = self._turns.joined(request.id, waits=not stream.is_warm_up)
+        with self._admitted(stream, max_queue), turn:
+            for events in (self._turns.places(request.id), self._events(stream)):
+                async with aclosing(events):
+                    async for event in events:
+                        yield event
 
     async def answer(self, question: Question, max_queue: int) -> QuestionAnswer:
         """The answer to a question, which needs the model but no slot.

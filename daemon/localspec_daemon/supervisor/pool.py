@@ -62,6 +62,12 @@ class Pool:
             model = self.models[load.model] = Model(load, files, self._services)
         return model
 
+    def forget(self) -> None:
+        """Let every worker drop what it keeps of texts."""
+        for model in [*self.models.values(), *self._retired]:
+            if model.worker:
+                model.worker.forget()
+
     def retire(self, model: Model) -> None:
         """Send no new requests to a model; it finishes those it has, then it is unloaded."""
         if self.models.get(model.name) is model:

@@ -23,6 +23,8 @@ class Tally:
     reasons: Counter[str] = field(default_factory=Counter)
     prompt_tokens: int = 0
     cached_tokens: int = 0
+    cached_from: Counter[str] = field(default_factory=Counter)
+    """Cached tokens by where they were: "slot", "memory", "disk"."""
     prompt_seconds: float = 0.0
     completion_tokens: int = 0
     completion_seconds: float = 0.0
@@ -59,6 +61,9 @@ class Tally:
         usage, timings, report = finished.usage, finished.timings, finished.speculation
         self.prompt_tokens += usage.prompt_tokens - usage.cached_tokens
         self.cached_tokens += usage.cached_tokens
+        for origin in ("slot", "memory", "disk"):
+            if tokens := getattr(timings, f"cache_{origin}_n"):
+                self.cached_from[origin] += tokens
         self.prompt_seconds += timings.prompt_ms / 1000
         self.completion_tokens += usage.completion_tokens
         self.completion_seconds += timings.predicted_ms / 1000

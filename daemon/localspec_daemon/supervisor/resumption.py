@@ -90,6 +90,7 @@ class Stream:
             sources=list(self._sources),
             held=self._latest.held,
             spent=self._latest.spent,
+            origin=self._started.origin,
         )
         return msgspec.structs.replace(self.request, so_far=so_far)
 

@@ -12,6 +12,7 @@ from localspec.catalog.devices import Device
 from localspec.catalog.registry import Model as Entry
 from localspec.config import Config
 from localspec.wire.messages import DeviceMemory
+from localspec.wire.values import PrefixFigures
 from localspec_daemon.supervisor import memory_use
 from localspec_daemon.supervisor.memory_admission import loaded
 from localspec_daemon.supervisor.model import Model
@@ -51,6 +52,7 @@ class ModelStatus(msgspec.Struct, frozen=True, omit_defaults=True):
     template: str | None = None
     kv_held: int | None = None
     kv_cells: int | None = None
+    prefixes: PrefixFigures | None = None
     parameters: int | None = None
     n_vocab: int | None = None
     drafters: list[str] | None = None
@@ -249,6 +251,7 @@ def _of_worker(model: Model) -> dict[str, object]:
             "indexing": beat.indexing,
             "kv_held": beat.kv_held,
             "kv_cells": beat.kv_cells,
+            "prefixes": beat.prefixes,
             "routing": beat.routing,
             "drafted": beat.drafted_total,
             "accepted": beat.accepted_total,

@@ -33,6 +33,7 @@ from localspec.wire.messages import (
     Event,
     Failed,
     Finished,
+    Forget,
     Generate,
     Goodbye,
     Heartbeat,
@@ -200,6 +201,11 @@ class Worker:
             del self._streams[request.id]
             if not over and not self.exited.done():
                 self._channel.send(Cancel(request.id))
+
+    def forget(self) -> None:
+        """Let it drop what it keeps of texts."""
+        if not self.exited.done():
+            self._channel.send(Forget())
 
     async def quit(self) -> Exit:
         """Send `Quit`, kill the process if it does not end in time, and return its Exit."""

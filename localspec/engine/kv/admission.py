@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from localspec.engine.kv.cells import Reserving, unasked
 from localspec.engine.kv.slots import Slot, fitting, idle
@@ -25,11 +25,18 @@ class KvAdmission:
         slots: What each slot remembers.
         sessions: Admitted ones, the oldest first.
         multiple: Rows of a session's forward are padded to it.
+        lose: Called before an idle slot's text is forgotten.
     """
 
     def __init__(
-        self, target: Backend, slots: list[Slot], sessions: Sequence[Session], multiple: int
+        self,
+        target: Backend,
+        slots: list[Slot],
+        sessions: Sequence[Session],
+        multiple: int,
+        lose: Callable[[int], None] = lambda _: None,
     ) -> None:
+        self._lose = lose
         self._target = target
         self._sharing = target if isinstance(target, Sharing) else None
         self._slots = slots
@@ -103,6 +110,7 @@ class KvAdmission:
             return False
         if remembering := idle(self._slots):
             slot = remembering[-1]
+            self._lose(slot)
             self._slots[slot] = Slot(used=self._slots[slot].used)
         else:
             waiting = [each for each in self._sessions if each not in self.going and each.cached]

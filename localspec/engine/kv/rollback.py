@@ -9,7 +9,7 @@ is read again: by a session with its next rows, elsewhere by `Rereading`.
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
@@ -24,6 +24,11 @@ _REREAD_ROWS = 32
 """Rows of a forward that reads again."""
 _LASTING_TOKENS = 32
 """Less is read again as fast as it is copied."""
+STRIDE = 512
+"""So many tokens after the latest lasting copy there is another one: a chunk of a prompt, which is
+what one forward reads on most machines."""
+MOST_COPIES = 16
+"""Lasting copies of one slot: with distances that double, as many reach over any context."""
 
 
 @dataclass(slots=True)
@@ -35,49 +40,118 @@ class Checkpoint:
 
 
 class Checkpoints:
-    """The copies of one context: a lasting one and a passing one of each slot. On the host.
+    """The copies of one context: a passing one of each slot, and lasting ones. On the host.
 
-    Buffers are used again: fresh ones of this size cost more than what is written into them.
+    Lasting ones stand where texts often part: at the borders of turns, and every so many tokens.
+    All slots have `most_bytes` for them, and each slot at least one, whatever its size. Where there
+    is no room for another one, that goes without which the least has to be read again.
+
+    The passing one is written over: a fresh buffer of this size costs more than what is written
+    into it. A lasting one is never changed, so that others may keep it.
+
+    Args:
+        most_bytes: All lasting ones together, but for the first of each slot.
     """
 
-    def __init__(self) -> None:
-        self._kept: dict[tuple[int, bool], Checkpoint] = {}
+    def __init__(self, most_bytes: int = 0) -> None:
+        self.most_bytes = most_bytes
+        self._passing: dict[int, Checkpoint] = {}
+        self._lasting: dict[int, list[Checkpoint]] = {}
 
     def has(self, slot: int, length: int, *, lasting: bool) -> bool:
         """Whether there is one that is kept as long as that."""
-        kinds = (True,) if lasting else (True, False)
-        kept = (self._kept.get((slot, kind)) for kind in kinds)
-        return any(each is not None and each.length == length for each in kept)
+        passing = self._passing.get(slot)
+        found = any(each.length == length for each in self._lasting.get(slot, ()))
+        return found or (not lasting and passing is not None and passing.length == length)
 
     def begun(self, slot: int, size: int, *, lasting: bool) -> Checkpoint:
         """One of so many bytes, to be written and given its length."""
-        found = self._kept.get((slot, lasting))
-        if found is None or len(found.state) != size:
-            found = self._kept[slot, lasting] = Checkpoint(-1, (ctypes.c_uint8 * size)())
-        found.length = -1
-        return found
+        if lasting:
+            kept = self._lasting.setdefault(slot, [])
+            self._make_room(size, slot)
+            found = Checkpoint(-1, (ctypes.c_uint8 * size)())
+            kept.append(found)
+            return found
+        passing = self._passing.get(slot)
+        if passing is None or len(passing.state) != size:
+            passing = self._passing[slot] = Checkpoint(-1, (ctypes.c_uint8 * size)())
+        passing.length = -1
+        return passing
+
+    def _make_room(self, size: int, slot: int) -> None:
+        """Drop lasting ones until there is room for one more of `slot`, as far as that goes."""
+        mine = self._lasting[slot]
+        while len(mine) >= MOST_COPIES:
+            _thin(mine)
+        while self._bytes() + size > self.most_bytes:
+            fullest = max(self._lasting.values(), key=len)
+            if len(fullest) <= (fullest is not mine):
+                return
+            _thin(fullest)
+
+    def _bytes(self) -> int:
+        return sum(len(each.state) for kept in self._lasting.values() for each in kept)
 
     def latest(self, slot: int, length: int) -> Checkpoint | None:
         """That of most tokens, but not of more than `length`."""
-        kept = (self._kept.get((slot, kind)) for kind in (True, False))
-        held = [each for each in kept if each is not None and 0 < each.length <= length]
+        held = [each for each in self.held(slot) if each.length <= length]
         return max(held, key=lambda each: each.length, default=None)
 
-    def taken(self, slot: int) -> dict[bool, Checkpoint]:
-        """Take a slot's copies away: the lasting one and the passing one, as far as they are."""
-        kept = {kind: self._kept.pop((slot, kind), None) for kind in (True, False)}
-        return {kind: each for kind, each in kept.items() if each is not None}
+    def held(self, slot: int) -> list[Checkpoint]:
+        """Lasting ones and the passing one of a slot, as far as they are of a text."""
+        passing = self._passing.get(slot)
+        kept = [*self._lasting.get(slot, ()), *([passing] if passing else ())]
+        return [each for each in kept if each.length > 0]
 
-    def given(self, slot: int, kept: Mapping[bool, Checkpoint]) -> None:
-        """Give the slot back what `taken` gave."""
-        self._kept.update({(slot, kind): each for kind, each in kept.items()})
+    def lasting(self, slot: int) -> tuple[Checkpoint, ...]:
+        """The lasting ones of a slot: others may keep them."""
+        return tuple(each for each in self._lasting.get(slot, ()) if each.length > 0)
+
+    def taken(self, slot: int) -> tuple[Checkpoint, ...]:
+        """Take all copies of a slot away."""
+        kept = tuple(self.held(slot))
+        self._lasting.pop(slot, None)
+        self._passing.pop(slot, None)
+        return kept
+
+    def given(self, slot: int, kept: Sequence[Checkpoint]) -> None:
+        """Give the slot what `taken` or `lasting` gave, as far as there is room."""
+        self._lasting[slot] = []
+        self._passing.pop(slot, None)
+        for each in sorted({each.length: each for each in kept}.values(), key=lambda it: it.length):
+            self._make_room(len(each.state), slot)
+            self._lasting[slot].append(each)
 
     def cut(self, slot: int, length: int) -> None:
-        """Drop checkpoints beyond `length`: the text is another one from there on."""
-        for kind in (True, False):
-            kept = self._kept.get((slot, kind))
-            if kept is not None and kept.length > length:
-                kept.length = -1
+        """Drop copies beyond `length`: the text is another one from there on."""
+        passing = self._passing.get(slot)
+        if passing is not None and passing.length > length:
+            passing.length = -1
+        kept = self._lasting.get(slot)
+        if kept:
+            kept[:] = [each for each in kept if 0 < each.length <= length]
+
+
+def _thin(kept: list[Checkpoint]) -> None:
+    """Drop the copy that is missed least."""
+    kept.sort(key=lambda each: each.length)
+    kept.pop(dispensable([each.length for each in kept]))
+
+
+def dispensable(lengths: Sequence[int]) -> int:
+    """Which of these copies, the shortest first, is missed least: not the first, nor the last.
+
+    Without one, what lies between it and the copy before is read again. That matters less the
+    farther it is from the end: there texts part most often. Of two the first goes.
+    """
+    if len(lengths) < 3:  # noqa: PLR2004 - one between two others
+        return 0
+    end = lengths[-1]
+    gaps = [
+        (lengths[at + 1] - lengths[at - 1]) / (1 + end - lengths[at])
+        for at in range(1, len(lengths) - 1)
+    ]
+    return 1 + min(range(len(gaps)), key=gaps.__getitem__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +160,12 @@ class Stored:
 
     length: int
     state: Any
-    checkpoints: Mapping[bool, Checkpoint]
+    checkpoints: tuple[Checkpoint, ...] = ()
+
+    @property
+    def size(self) -> int:
+        """Bytes of all of it."""
+        return len(self.state) + sum(len(each.state) for each in self.checkpoints)
 
 
 class Rereading:
@@ -150,18 +229,20 @@ class StateCopies:
         self._restores = rollback == "restore"
         self._clock = clock
         self.copies, self.seconds = 0, 0.0
+        self._latest: dict[int, tuple[Session, int]] = {}
+        """By slot: a session, and where its latest lasting copy was made."""
 
     def prepare(self, sessions: Sequence[Session], shares: Sequence[Share]) -> list[int]:
         """Before a forward; how many tokens each session's memory will hold after it.
 
-        There are copies where drafts may be wrong, and where the last rows of a prompt are read:
-        in these, or behind them, the next prompt of that client may differ.
+        There are copies where drafts may be wrong, and lasting ones where the next prompt of that
+        client may part from this one: where reading goes on after an earlier turn, at the borders
+        of turns, before the last rows of a prompt, and every `STRIDE` tokens.
         """
         self.copies, self.seconds = 0, 0.0
         began = self._clock()
         for session, share in zip(sessions, shares, strict=True) if self._restores else ():
-            last = not session.decoding and share.tail == session.tail
-            lasting = last and session.cached >= _LASTING_TOKENS
+            lasting = session.cached >= _LASTING_TOKENS and self._parting(session, share)
             if share.nodes or lasting:
                 self._target.checkpoint(session.slot, lasting=lasting)
                 self.copies += 1
@@ -170,6 +251,23 @@ class StateCopies:
         return [
             session.cached + share.rows for session, share in zip(sessions, shares, strict=True)
         ]
+
+    def _parting(self, session: Session, share: Share) -> bool:
+        """Whether a later prompt is likely to part from this text where the forward begins."""
+        at, latest = session.cached, self._latest.get(session.slot, (None, 0))
+        begun = latest[1] if latest[0] is session else 0
+        if session.decoding:
+            found = at >= begun + STRIDE
+        else:
+            found = (
+                share.tail == session.tail
+                or at == session.cached_tokens
+                or at in session.request.borders
+                or at >= begun + STRIDE
+            )
+        if found:
+            self._latest[session.slot] = session, at
+        return found
 
     def settle(self, sessions: Sequence[Session], held: Sequence[int]) -> None:
         """After a forward: each session's memory holds `held` tokens, and `cached` are its text."""

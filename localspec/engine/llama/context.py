@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
@@ -12,6 +11,8 @@ import numpy as np
 from localspec.config import Placement
 from localspec.engine.kv.cells import KEPT_CELLS, Cells
 from localspec.engine.kv.rollback import Checkpoints, Rollback, Stored
+from localspec.engine.llama.batch import fill
+from localspec.engine.llama.copies import STATE_ONLY, Copies
 from localspec.engine.llama.cores import performance_cores
 from localspec.engine.llama.kernels import UNLISTED_LOGIT
 from localspec.engine.llama.library import log, native, ours
@@ -21,8 +22,6 @@ from localspec.engine.llama.threads import ThreadTuner
 from localspec.engine.llama.vectors import Showing, Taps, Vectors
 from localspec.errors import EngineError, ModelError, NoRoom, OutOfMemory
 from localspec.types import Floats, Row
-
-_WHOLE, _STATE_ONLY = 0, 1  # LLAMA_STATE_SEQ_FLAGS
 
 
 class Context(Showing):
@@ -53,6 +52,7 @@ class Context(Showing):
         self._outputs = int(params.n_outputs_max)
         self.rollback: Rollback = "restore" if model.has_state else "trim"
         self._checkpoints = Checkpoints()
+        self._copies = Copies(lambda: self._handle, model)
         self._team: ThreadTuner | None = None
         self._words: Shortlist | None = None
         self.on_full: Callable[[], bool] = lambda: False
@@ -155,7 +155,7 @@ class Context(Showing):
 
     @property
     def held(self) -> Sequence[int]:
-        """Tokens that each slot holds."""
+        """Tokens of each slot."""
         return self._cells.held
 
     @property
@@ -196,7 +196,9 @@ class Context(Showing):
             cells.now = size
             return True
         try:
-            saved = {slot: self._saved(slot) for slot, length in enumerate(cells.held) if length}
+            saved = {
+                slot: self._copies.saved(slot) for slot, length in enumerate(cells.held) if length
+            }
         except MemoryError:  # not even for the copies
             cells.fail(size)
             return False
@@ -209,27 +211,8 @@ class Context(Showing):
             cells.fail(size)
             self._make()
         for slot, state in saved.items():
-            self._load(slot, state)
+            self._copies.load(slot, state)
         return cells.now == size
-
-    def _saved(self, slot: int) -> Any:
-        """A copy of all that the slot holds."""
-        state = (ctypes.c_uint8 * self._size(slot))()
-        self._save(slot, state)
-        return state
-
-    def _size(self, slot: int, what: int = _WHOLE) -> int:
-        """Bytes of a copy."""
-        return int(native.llama_state_seq_get_size_ext(self._handle, slot, what))
-
-    def _save(self, slot: int, state: Any, what: int = _WHOLE) -> None:
-        size = len(state)
-        if native.llama_state_seq_get_data_ext(self._handle, state, size, slot, what) != size:
-            raise EngineError(f"The memory of slot {slot} could not be read.")
-
-    def _load(self, slot: int, state: Any, what: int = _WHOLE) -> None:
-        if not native.llama_state_seq_set_data_ext(self._handle, state, len(state), slot, what):
-            raise EngineError(f"The memory of slot {slot} could not be taken over.")
 
     def decode(self, rows: Sequence[Row]) -> Floats:
         """One forward over all rows (llama_decode).
@@ -293,7 +276,7 @@ class Context(Showing):
         return self._vectors.settle()
 
     def use_threads(self, count: int) -> None:
-        """From the next forward on, on the CPU."""
+        """From the next forward on."""
         if count != self._params.n_threads:
             self._params.n_threads = self._params.n_threads_batch = count
             native.llama_set_n_threads(self._handle, count, count)
@@ -313,20 +296,7 @@ class Context(Showing):
             raise EngineError(f"{len(rows)} rows do not fit a batch of {self.max_rows}.")
         if sum(row.wants_logits for row in rows) > self._outputs:
             raise EngineError(f"More than {self._outputs} of {len(rows)} rows want logits.")
-        batch, wanted = self._batch, 0
-        batch.n_tokens = len(rows)
-        token, pos, logits = batch.token, batch.pos, batch.logits
-        n_seq_id, seq_id = batch.n_seq_id, batch.seq_id
-        for index, row in enumerate(rows):
-            if not (0 <= row.token < self.n_vocab and 0 <= row.slot < self.n_slots):
-                raise EngineError(f"{row} has no such token or slot.")
-            token[index] = row.token
-            pos[index] = row.position
-            n_seq_id[index] = 1
-            seq_id[index][0] = row.slot
-            logits[index] = row.wants_logits
-            wanted += row.wants_logits
-        return wanted
+        return fill(self._batch, rows, tokens=self.n_vocab, slots=self.n_slots)
 
     def truncate(self, slot: int, length: int) -> int:
         """Forget a slot's tokens from position `length` on; how many it holds then.
@@ -335,10 +305,14 @@ class Context(Showing):
         that stand beside a state (hybrid models) are cut to the same length.
         """
         kept = min(length, self._cells.held[slot])
+        if kept < self._cells.held[slot] and slot in self._copies.partial:
+            kept = 0
+        if not kept:
+            self._copies.partial.discard(slot)
         if kept < self._cells.held[slot] and kept and self.rollback != "trim":
             checkpoint = self._checkpoints.latest(slot, kept)
             if checkpoint is not None:
-                self._load(slot, checkpoint.state, _STATE_ONLY)
+                self._copies.load(slot, checkpoint.state, STATE_ONLY)
             kept = 0 if checkpoint is None else checkpoint.length
         if not native.llama_memory_seq_rm(self._memory, slot, kept, -1):
             raise EngineError(f"The memory of slot {slot} cannot go back to {kept}.")
@@ -355,9 +329,9 @@ class Context(Showing):
         if self.rollback != "restore" or not length:
             return
         if not self._checkpoints.has(slot, length, lasting=lasting):
-            size = self._size(slot, _STATE_ONLY)
+            size = self._copies.size(slot, STATE_ONLY)
             checkpoint = self._checkpoints.begun(slot, size, lasting=lasting)
-            self._save(slot, checkpoint.state, _STATE_ONLY)
+            self._copies.save(slot, checkpoint.state, STATE_ONLY)
             checkpoint.length = length
 
     def copy(self, source: int, slot: int, length: int) -> None:
@@ -370,13 +344,26 @@ class Context(Showing):
             native.llama_memory_seq_cp(self._memory, source, slot, 0, length)
             self._cells.held[slot] = length
             return
-        self._load(slot, self._saved(source))
+        self._copies.load(slot, self._copies.saved(source))
         self._cells.held[slot] = self._cells.held[source]
         self.truncate(slot, length)
 
+    def keep_copies(self, most_bytes: int) -> None:
+        """From now on all lasting copies of states together may have so many bytes."""
+        self._checkpoints.most_bytes = most_bytes
+
+    def stored(self, slot: int) -> Stored:
+        """A copy of all that the slot holds. Raises MemoryError."""
+        return Stored(self.held[slot], self._copies.saved(slot), self._checkpoints.lasting(slot))
+
+    def stored_size(self, slot: int) -> int:
+        """Bytes of such a copy."""
+        lasting = self._checkpoints.lasting(slot)
+        return self._copies.size(slot) + sum(len(each.state) for each in lasting)
+
     def take_out(self, slot: int) -> Stored:
         """Copy all that the slot holds, and empty it. Raises MemoryError, and changes nothing."""
-        state, length = self._saved(slot), self._cells.held[slot]
+        state, length = self._copies.saved(slot), self._cells.held[slot]
         stored = Stored(length, state, self._checkpoints.taken(slot))
         self.truncate(slot, 0)
         return stored
@@ -387,7 +374,7 @@ class Context(Showing):
         needed = cells.needed_with(slot, stored.length)
         if needed > cells.now and not self._grow(cells.grown(needed)):
             raise NoRoom(f"There is no memory for {stored.length} tokens any more.")
-        self._load(slot, stored.state)
+        self._copies.load(slot, stored.state)
         cells.held[slot] = stored.length
         self._checkpoints.given(slot, stored.checkpoints)
 
@@ -433,5 +420,5 @@ class Context(Showing):
             self.rollback = "none"
         native.llama_memory_clear(self._memory, True)
         self._cells.held = [0] * self.n_slots
-        self._checkpoints = Checkpoints()
+        self._checkpoints = Checkpoints(self._checkpoints.most_bytes)
         return self.rollback

@@ -62,6 +62,11 @@ class KernelInfo:
         return self._function("tap") is not None
 
     @property
+    def whole_copies(self) -> bool:
+        """Whether copies of sequences have all of their cells (`cells.cmake`)."""
+        return bool(self._said("copies", c_bool))
+
+    @property
     def switch(self) -> Callable[[bool], None] | None:
         """`use`; None in a build that cannot change that."""
         return self.use if self._function("rows_use") else None

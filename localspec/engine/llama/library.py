@@ -1,9 +1,9 @@
 """The one file that imports llama_cpp: the library itself, its log, what it was built with.
 
-`model.py`, `context.py`, `vectors.py`, `fed.py`, `pooling.py`, `quantize.py`, `devices.py` and
-`rpc.py` take `native` from here and are all that call it. llama.cpp aborts the process on what it
-considers a bug of the caller, so they check every argument before it crosses over, and only the
-worker process may import them.
+`model.py`, `context.py`, `copies.py`, `vectors.py`, `fed.py`, `pooling.py`, `quantize.py`,
+`devices.py` and `rpc.py` take `native` from here and are all that call it. llama.cpp aborts the
+process on what it considers a bug of the caller, so they check every argument before it crosses
+over, and only the worker process may import them.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import os
 import re
 from dataclasses import dataclass
 from importlib.metadata import version
+from pathlib import Path
 
 # libgomp reads this once, when llama_cpp is imported. Its threads wait for each other some hundred
 # times in a forward; by default they spin for milliseconds, even while what they wait for wants the
@@ -27,6 +28,7 @@ from localspec.errors import ModelError, OutOfMemory
 __all__ = [
     "Buffer",
     "build_info",
+    "libraries",
     "log",
     "native",
     "ours",
@@ -108,3 +110,12 @@ def build_info() -> str:
     added += " CELLS = 1 |" if ours.cells else ""
     added += " STATES = 1 |" if ours.states else ""
     return f"llama-cpp-python {version('llama-cpp-python')}; {info.decode().strip()}{added}"
+
+
+def libraries() -> list[tuple[str, int, int]]:
+    """Names, sizes and times of change of the files that compute.
+
+    A build of kernels of ours has no version by which it differs from the one before.
+    """
+    files = sorted((Path(native.__file__).parent / "lib").glob("lib*"))
+    return [(file.name, (found := file.stat()).st_size, found.st_mtime_ns) for file in files]

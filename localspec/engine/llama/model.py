@@ -59,6 +59,8 @@ class Model:
         self.n_layer: int = native.llama_model_n_layer(handle)
         self.context_train: int = native.llama_model_n_ctx_train(handle)
         self.parameters: int = native.llama_model_n_params(handle)
+        self.window: int = native.llama_model_n_swa(handle)
+        """Tokens that layers with a sliding window look back on; 0 where all look back on all."""
         self.size_bytes: int = native.llama_model_size(handle)
         template = native.llama_model_chat_template(handle, None)
         self.chat_template: str | None = template.decode("utf-8", "replace") if template else None

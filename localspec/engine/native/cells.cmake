@@ -4,11 +4,20 @@
 # So all of its memory is touched at once: 8 s for 131,072 cells of a 1.5B model, in which nobody is
 # answered. On Linux pages that are given back come again as zeros, each when it is first touched. So a
 # cache on the host may be made as large as it can become, and never has to grow.
+#
+# Copies of sequences, too: with all of their cells.
 
 function(localspec_cells)
     localspec_edit(src/llama-kv-cache.cpp [[
 static bool ggml_is_power_of_2(int n) {
 ]] [[
+// The name by which LocalSpec sees that copies of sequences have all of their cells.
+extern "C" LLAMA_API int localspec_copies(void);
+
+int localspec_copies(void) {
+    return 1;
+}
+
 #ifdef __linux__
 #include <sys/mman.h>
 #include <unistd.h>
@@ -72,5 +81,12 @@ static bool ggml_is_power_of_2(int n) {
             }
 
             if (cells.seq_has(i, seq_id) && cells.seq_rm(i, seq_id)) {
+]])
+    # A copy of a sequence has no cells that its last token does not see through a sliding window. Where
+    # all are kept (swa_full) an earlier token may be the last one again, and it sees them.
+    localspec_edit(src/llama-kv-cache.cpp [[
+                const bool is_masked = llama_hparams::is_masked_swa(n_swa, swa_type, cells.pos_get(i), cells.seq_pos_max(seq_id));
+]] [[
+                const bool is_masked = false;
 ]])
 endfunction()

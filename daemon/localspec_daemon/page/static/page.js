@@ -499,8 +499,7 @@ async function* events(body) {
       if (line.startsWith(":") && line.slice(1).trim()) yield { waiting: inWords(line.slice(1).trim()) };
       if (!line.startsWith("data: ") || line === "data: [DONE]") continue;
       const event = JSON.parse(line.slice(6));
-      const { total, processed } = event.prompt_progress ?? {};
-      if (total) event.waiting = { words: "reading the prompt", percent: Math.round((100 * processed) / total) };
+      if (event.prompt_progress?.total) event.waiting = reading(event.prompt_progress);
       yield event;
     }
   }

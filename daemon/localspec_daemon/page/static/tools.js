@@ -159,6 +159,12 @@ function inWords(told) {
   return found[1] === "target" || found[1] === "draft" ? { words, percent: Number(found[2]) } : { words };
 }
 
+function reading({ total, cache, processed, time_ms }) {
+  const rate = processed > cache && time_ms > 0 ? Math.round((1000 * (processed - cache)) / time_ms) : 0;
+  const words = rate ? `reading the prompt at ${rate} tokens/s,` : "reading the prompt";
+  return { words, percent: Math.round((100 * processed) / total) };
+}
+
 function waited(turn) {
   const { words, percent } = turn.waiting;
   const line = make("p", { class: "waiting", role: "status" }, percent === undefined ? `${words} …` : `${words} ${percent} % `);

@@ -1,0 +1,42 @@
+"""Gives the requests of a model their turns, first come first served, and tells each its place."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+from localspec.wire.messages import Progress
+from localspec_daemon.supervisor.broadcast import Broadcast
+
+
+@dataclass
+class Turns:
+    """So many requests at a time; the others wait. Lives on the event loop's thread."""
+
+    count: int
+    _line: list[str] = field(default_factory=list)
+    """Ids, those whose turn it is first: who leaves lets the first that waits go on."""
+    _moved: Broadcast = field(default_factory=Broadcast)
+
+    @contextmanager
+    def joined(self, id_: str, *, waits: bool = True) -> Iterator[None]:
+        """Stand in the line until the block ends; without `waits` beside it."""
+        if waits:
+            self._line.append(id_)
+        try:
+            yield
+        finally:
+            if waits:
+                self._line.remove(id_)
+                self._moved.notify_all()
+
+    async def places(self, id_: str) -> AsyncGenerator[Progress]:
+        """Its place among those that wait, 1 for the next, at each change; ends with its turn."""
+        told = 0
+        while id_ in self._line and (place := self._line.index(id_) + 1 - self.count) > 0:
+            if place == told:
+                await self._moved.wait()
+                continue
+            told = place
+            yield Progress("queue", 0.0, f"waiting for its turn, {place} in the line", id_)

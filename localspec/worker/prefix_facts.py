@@ -1,0 +1,77 @@
+"""Makes a fingerprint of what the bits of a prefix depend on: it is found under no other one."""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from localspec.catalog import joining
+from localspec.errors import BadGGUF
+from localspec.prefixes import identity
+from localspec.worker import planning
+
+if TYPE_CHECKING:
+    from localspec.worker.loader import Loader
+
+_log = logging.getLogger("localspec.worker")
+
+_FORMAT = 1
+"""Of what a copy is: raised when the same bytes would be read as something else."""
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """All that the bits of one model's memory depend on, but for the class of forwards."""
+
+    files: tuple[Path, ...]
+    states: tuple[tuple[int, ...], ...]
+    """Of the files when they were loaded, as `identity.state` has them."""
+    others: Any
+
+    @classmethod
+    def of(cls, first: Path, *others: Any) -> Facts:
+        """The facts of a model that is about to be loaded. Raises OSError, BadGGUF."""
+        parts = tuple(joining.parts(first))
+        return cls(parts, tuple(map(identity.state, parts)), others)
+
+    def fingerprint(self, forwards: Any) -> str | None:
+        """The key of copies made by such forwards; None while the content is not known."""
+        content = identity.known(self.files)
+        try:
+            same = tuple(map(identity.state, self.files)) == self.states
+        except OSError:
+            same = False
+        if content is None or not same:
+            return None
+        said = msgspec.json.encode((_FORMAT, content, self.others, forwards))
+        return hashlib.sha256(said).hexdigest()[:32]
+
+
+def facts(loader: Loader) -> dict[str, Facts]:
+    """The facts of a loader's models, before they are loaded; none on a simulated machine.
+
+    A file that cannot be looked at has none: then nothing of it is kept.
+    """
+    from localspec.engine.llama.library import libraries  # noqa: PLC0415 - see `assemble.load`
+
+    command, plan = loader.command, loader.plan
+    if command.machine:
+        return {}
+    engine = command.config.engine
+    common = (loader.build, libraries(), command.safe_kernels)
+    found = {}
+    models = (("target", engine.target, plan.target), ("model", engine.draft, plan.draft))
+    for file, (role, placement, layout) in zip(loader.files, models, strict=False):
+        # Two sets of rotations: which one is used depends on how long a text may become.
+        longest = plan.context if planning.ropes(file) > 1 else 0
+        remote = engine.remote if role == "target" else ()
+        try:
+            found[role] = Facts.of(file, common, placement, layout, longest, remote)
+        except (OSError, BadGGUF) as error:
+            _log.warning("no prefixes file=%s reason=%s", file, error)
+    return found
