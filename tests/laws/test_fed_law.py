@@ -10,10 +10,11 @@ from pathlib import Path
 import heads
 import numpy as np
 import pytest
-from laws.engine_harness import SLOTS, Harness, finish, opened, output
-from laws.policies import FixedDepth
+from laws.engine_harness import PROMPTS, SLOTS, Harness, finish, opened, output
+from laws.policies import FixedDepth, Gappy
 from laws.test_interference_law import asked
 from laws.test_lossless import CHAINS
+from numpy.typing import NDArray
 
 from localspec import drafters
 from localspec.config import Placement
@@ -36,6 +37,7 @@ from localspec.types import (
 pytestmark = pytest.mark.skipif(not ours.states, reason="llama.cpp without LocalSpec's edits")
 GREEDY = SamplingParams(temperature=0.0)
 COUNTED = 40
+VOCABULARY = 262
 
 
 @contextmanager
@@ -230,3 +232,76 @@ def test_drafts_change_no_token(
             assert answers == plain
         drafted += counts[by_chance.name][0]
     assert drafted > 0
+
+
+@pytest.mark.parametrize("kind", ["eagle3", "mtp"])
+def test_a_reused_prefix_is_drafted_behind(kind: str, tmp_path: Path) -> None:
+    """A slot goes on where it was, or half-way back: the head's memory as well as the target's."""
+    made = (
+        eagle3(tmp_path, heads.eagle3(tmp_path / "head.gguf", "features"), counts=True)
+        if kind == "eagle3"
+        else mtp(tmp_path, "features")
+    )
+    with made as fed:
+        engine = fed.harness.engine(fed.drafters(), FixedDepth(4, fed.name))
+        first = counting(fed)
+        for length in (20, 20 + COUNTED, 35):
+            prompt = list(range(10, 10 + length))
+            (session,) = finish(engine, [replace(first, prompt=prompt)])
+            assert output(session) == list(range(10 + length, 10 + length + COUNTED))
+            count = session.meter.sources[kind]
+            assert count.drafted == count.accepted >= COUNTED // 2
+
+
+def test_gaps_change_no_token(by_chance: Fed) -> None:
+    """Whatever is left out of a text between two drafts."""
+    requests = asked(by_chance.harness, "greedy")
+    plain = [
+        output(each) for each in finish(by_chance.harness.engine({}, FixedDepth(0)), list(requests))
+    ]
+    policy = Gappy(3, by_chance.name)
+    engine = by_chance.harness.engine(by_chance.drafters(), policy)
+    found = [output(each) for each in finish(engine, list(requests))]
+    assert policy.skipped > 0
+    if by_chance.harness.shape.bitwise:
+        assert found == plain
+
+
+class Odd:
+    """A grammar of odd tokens."""
+
+    def mask(self, path: Sequence[Token]) -> NDArray[np.bool_]:
+        """The same everywhere."""
+        del path
+        odd: NDArray[np.bool_] = np.arange(VOCABULARY) % 2 == 1
+        return odd
+
+    def forced(self, path: Sequence[Token]) -> Sequence[Token]:
+        """There is always a choice."""
+        del path
+        return ()
+
+    def commit(self, tokens: Sequence[Token]) -> None:
+        """Nothing to remember."""
+
+
+@pytest.mark.parametrize("chain", ["greedy", "sampled"])
+def test_a_draft_ends_where_no_word_of_the_head_may_come(chain: str, tmp_path: Path) -> None:
+    """Its own words are even ones, or some of them odd; it is asked again all the same."""
+    sampling = GREEDY if chain == "greedy" else SamplingParams(temperature=1.0, seed=3)
+    for words, drafts in ((np.arange(0, 256, 2), False), (np.arange(0, 256, 3), True)):
+        folder = tmp_path / str(len(words))
+        folder.mkdir()
+        head = heads.eagle3(folder / "head.gguf", words=words)
+        with eagle3(folder, head, counts=False) as fed:
+            request = fed.harness.request(PROMPTS[0], sampling)
+            request = replace(request, constraint=Odd())
+            (plain,), _ = fed.answers({}, [request], 0)
+            engine = fed.harness.engine(fed.drafters(), FixedDepth(3, fed.name))
+            session = engine.admit(replace(request, constraint=Odd()))
+            while session.finish is None:
+                assert fed.name in session.drafters
+                engine.step()
+            assert output(session) == plain
+            assert (session.meter.drafted > 0) == drafts
+            engine.retire(session)
