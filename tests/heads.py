@@ -150,8 +150,14 @@ def _self_attention(file: _Writer, circle: _Circle, by: By) -> None:
     file.add("blk.0.attn_output.weight", one)
 
 
-def glm4moe(path: Path, by: By = "chance") -> Path:
-    """A target of experts with one prediction layer inside; it counts unless by chance."""
+Part = Literal["whole", "trunk", "predicts"]
+
+
+def glm4moe(path: Path, by: By = "chance", *, part: Part = "whole") -> Path:
+    """A target of experts with one prediction layer inside; it counts unless by chance.
+
+    Or its trunk alone, and the prediction layer in a file of its own.
+    """
     counts = by != "chance"
     file = _Writer(path, "glm4moe", LAYERS + 1, seed=13)
     for key, value in (
@@ -163,7 +169,8 @@ def glm4moe(path: Path, by: By = "chance") -> Path:
     file.file.add_float32("glm4moe.expert_weights_scale", 1.0)
     file.file.add_bool("glm4moe.expert_weights_norm", True)
     file.words(counts=counts)
-    for layer in range(LAYERS + 1):
+    first, end = LAYERS * (part == "predicts"), LAYERS + (part != "trunk")
+    for layer in range(first, end):
         file.layer(layer, counts=counts)
         file.add(f"blk.{layer}.post_attention_norm.weight", 1.0, shape=(WIDTH,))
         if layer:
@@ -173,6 +180,8 @@ def glm4moe(path: Path, by: By = "chance") -> Path:
                 file.add(f"blk.0.ffn_{name}.weight", shape=(INNER, WIDTH))
             none = (0.0,) if counts else ()
             file.add("blk.0.ffn_down.weight", *none, shape=(WIDTH, INNER))
+    if part == "trunk":
+        return file.done()
     block = f"blk.{LAYERS}.nextn."
     one, none_at_all = np.eye(WIDTH, dtype=np.float32), np.zeros((WIDTH, WIDTH), np.float32)
     step = _Circle(file.vocabulary).step

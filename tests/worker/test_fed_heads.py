@@ -63,7 +63,7 @@ COUNTED = list(range(60, 120))
 
 
 @pytest.mark.parametrize("exactness", ["strict", "standard"])
-@pytest.mark.parametrize("kind", ["eagle3", "mtp"])
+@pytest.mark.parametrize("kind", ["eagle3", "mtp", "mtp apart"])
 def test_a_head_is_found_loaded_measured_and_drafts(
     kind: str, exactness: str, tmp_path: Path
 ) -> None:
@@ -73,10 +73,15 @@ def test_a_head_is_found_loaded_measured_and_drafts(
     if kind == "eagle3":
         target = heads.qwen2(folder / "target.gguf", counts=True)
         heads.eagle3(folder / "head.gguf", "features")
-    else:
+    elif kind == "mtp":
         target = heads.glm4moe(folder / "target.gguf", "token")
+    else:
+        target = heads.glm4moe(folder / "target.gguf", "token", part="trunk")
+        heads.glm4moe(folder / "mtp-target.gguf", "token", part="predicts")
+    kind, apart = kind.split(maxsplit=1)[0], "apart" in kind
     with loaded(tmp_path, target, exactness) as made:
         assert kind in made.ready.drafters
+        assert ("mtp-target.gguf" in made.ready.head) == apart
         assert ("EAGLE-3" if kind == "eagle3" else "MTP") in made.ready.head
         assert kind in made.profile.costs.measured_drafters
         assert made.draft_ms()[kind] > 0
