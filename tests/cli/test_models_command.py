@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import gguf
+import heads
 import pytest
 import tiny
 from click.testing import CliRunner, Result
@@ -97,6 +98,22 @@ def test_the_human_output_names_what_matters(models_dir: Path, files: tuple[Path
     assert removed.stdout.startswith("removed big: ")
     assert "came back" in removed.stdout
     assert models_dir.exists()
+
+
+def test_a_draft_head_is_listed_with_its_model(models_dir: Path) -> None:
+    """What drafts for a model, and why a head that fits none does not."""
+    heads.qwen2(models_dir / "big.gguf")
+    heads.eagle3(models_dir / "mine.gguf")
+    (row,) = [row for row in said("list")["models"] if row["name"] == "big"]
+    assert row["head"] == {
+        "kind": "eagle3", "path": str(models_dir / "mine.gguf"), "layers": [1, 2, 3]
+    }  # fmt: skip
+    table = run("list")
+    assert "EAGLE-3 head mine.gguf" in table.stdout
+    assert "skipped" not in table.stderr
+    heads.eagle3(models_dir / "mine.gguf", hidden=32)
+    assert "states of 32 numbers" in said("list")["models"][0]["head"]["refused"]
+    assert "skipped mine.gguf" in run("list").stderr
 
 
 def test_a_linked_model_costs_and_frees_nothing(models_dir: Path, files: tuple[Path, Path]) -> None:

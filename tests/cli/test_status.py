@@ -115,6 +115,8 @@ def test_loading_and_trouble_are_told(peer: Peer) -> None:
     assert "speculation off: vocabularies differ" in text
     drafting = {**MODEL, "drafters": ["lookup"], "speculation_off": "The draft is larger."}
     assert "no draft The draft is larger." in shown(peer, models=[drafting])
+    head = {**MODEL, "drafters": ["lookup"], "head": "h.gguf is a draft head for another model."}
+    assert "head h.gguf is a draft head for another model." in shown(peer, models=[head])
     assert "error no room" in text
     assert "config error: unknown key engin (the last good one is in force)" in text
     assert "after a restart: server.tcp" in text
