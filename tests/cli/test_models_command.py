@@ -101,7 +101,7 @@ def test_the_human_output_names_what_matters(models_dir: Path, files: tuple[Path
 
 
 def test_a_draft_head_is_listed_with_its_model(models_dir: Path) -> None:
-    """What drafts for a model, and why a head that fits none does not."""
+    """The head that drafts for a model, and why one that does not fit is left out."""
     heads.qwen2(models_dir / "big.gguf")
     heads.eagle3(models_dir / "mine.gguf")
     (row,) = [row for row in said("list")["models"] if row["name"] == "big"]
