@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import mmap
+import shutil
 import struct
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -145,8 +146,8 @@ def key(target: Parsed, data: memoryview) -> str:
 def complete(head: Path, target: Path) -> Path:
     """The file that llama.cpp loads, of a compact head and its target; made if it is not there.
 
-    It is the user's alone, and named by what both files are now: another one takes its place when
-    either changes.
+    It is the user's alone, and has the head's name in a directory that is named by what both files
+    are now: another one takes its place when either changes.
 
     Raises:
         BadGGUF: a file cannot be used.
@@ -160,16 +161,16 @@ def complete(head: Path, target: Path) -> Path:
         raise BadGGUF(f"{head.name} or its target cannot be read: {error.strerror}.") from error
     pair = _digest("\0".join(map(str, files)))
     made = _digest(stamps)
-    place = paths.cache_dir() / "heads" / f"{pair}-{made}.gguf"
+    place = paths.cache_dir() / "heads" / f"{pair}-{made}" / head.name
     if _is_whole(place, made):
         return place
     whole = _completed(head, target, made)
     try:
-        paths.make_private(place.parent)
+        paths.make_private(place.parent.parent)
         paths.write_atomically(place, whole)
-        for other in place.parent.glob(f"{pair}-*.gguf"):
-            if other != place:
-                other.unlink(missing_ok=True)
+        for other in place.parent.parent.glob(f"{pair}-*"):
+            if other != place.parent:
+                shutil.rmtree(other, ignore_errors=True)
     except OSError as error:
         raise disk_error(error, place, len(whole)) from error
     return place

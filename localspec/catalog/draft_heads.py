@@ -70,6 +70,9 @@ def find(
         if path == target or not is_head(path):
             continue
         found = _checked(target, ours, path, _stamp(path))
+        if isinstance(found, DraftHead) and not Path(found.path).exists():
+            _checked.cache_clear()  # somebody emptied the cache, where a compact one is completed
+            found = _checked(target, ours, path, _stamp(path))
         if isinstance(found, DraftHead):
             return found, ""
         if not why and not any(_fits(other, path) for other in others if other != target):

@@ -136,6 +136,7 @@ class Registry:
         Raises BadGGUF for the target.
         """
         beside = sorted(target.parent.glob("*.gguf")) if target.parent != self.directory else []
+        beside += sorted((target.parent / "heads").glob("*.gguf"))
         try:
             here = sorted(path for path in self.directory.iterdir() if _is_gguf(path))
         except (FileNotFoundError, NotADirectoryError):

@@ -94,9 +94,9 @@ def _texts(target: Path, tokens: int) -> list[Text]:
     """Texts that the model writes, of `tokens` tokens in all; progress goes to stderr."""
     told = tomllib.loads(paths.shipped(_QUESTIONS).read_text("utf-8"))
     texts: list[Text] = []
-    with _opened(target) as context:
+    with opened(target) as context:
         model = context.model
-        prompts = (_prompt(model, question) for question in questions(told, texts, model.piece))
+        prompts = (prompt(model, question) for question in questions(told, texts, model.piece))
         for text in listen(context, prompts, tokens, model.eog, longest=_LONGEST):
             texts.append(text)
             written = sum(len(each.came) for each in texts)
@@ -106,7 +106,7 @@ def _texts(target: Path, tokens: int) -> list[Text]:
 
 
 @contextmanager
-def _opened(target: Path) -> Iterator[Context]:
+def opened(target: Path) -> Iterator[Context]:
     """The model where the daemon would load it, with many slots and no drafters.
 
     Raises LocalSpecError: a device or a remote is missing, or no plan fits memory.
@@ -136,7 +136,10 @@ def _loading(stage: str, fraction: float, _why: str = "") -> None:
 
 
 def questions(
-    told: Mapping[str, Any], texts: Sequence[Text], piece: Callable[[Token], bytes]
+    told: Mapping[str, Any],
+    texts: Sequence[Text],
+    piece: Callable[[Token], bytes],
+    seed: int = 0,
 ) -> Iterator[str]:
     """An endless stream of questions: random combinations of forms and subjects.
 
@@ -144,8 +147,9 @@ def questions(
         told: As in `questions.toml`.
         texts: Answers so far, which later questions are about; looked at again each time.
         piece: What a token writes.
+        seed: Chooses the combinations.
     """
-    chosen = random.Random(0)  # noqa: S311 - the same ones each time
+    chosen = random.Random(seed)  # noqa: S311 - the same ones each time
     weights = [kind["weight"] for kind in told["kind"]]
     while True:
         (kind,) = chosen.choices(told["kind"], weights)
@@ -159,7 +163,7 @@ def questions(
         yield form.format(subject=subject, text=text, **numbers)
 
 
-def _prompt(model: Model, text: str) -> list[Token]:
+def prompt(model: Model, text: str) -> list[Token]:
     """A question's tokens by the model's chat template, or as it is without one."""
     if model.chat_template:
         special = model.special_text(model.bos), model.special_text(model.eos)
@@ -195,24 +199,26 @@ class Text:
         self.likeliest.append(best)
 
 
-def listen(
+def listen(  # noqa: PLR0913 - all that texts depend on
     context: Context,
     prompts: Iterator[Sequence[Token]],
     tokens: int,
     ends: frozenset[Token],
     *,
     longest: int,
+    seed: int = 0,
 ) -> Iterator[Text]:
     """Texts of `tokens` tokens in all, of at most `longest` each, written in all slots at once.
 
-    Prompts are taken when needed. From now on the context shows its states.
+    Prompts are taken when needed; `seed` chooses among likely tokens. From now on the context shows
+    its states.
 
     Raises:
         ModelError: it cannot show states.
     """
     if not context.show():
         raise ModelError("A draft head needs hidden states, and this model shows none here.")
-    chosen = np.random.default_rng(0)
+    chosen = np.random.default_rng(seed)
     begun = (
         Text(prompt, temperature)
         for prompt, temperature in zip(prompts, itertools.cycle(_TEMPERATURES), strict=False)

@@ -207,6 +207,8 @@ def test_a_file_that_is_no_model_is_not_imported(models_dir: Path, tmp_path: Pat
         (("quantize", "nobody"), 2, "There is no model"),
         (("head", "nobody"), 2, "There is no model"),
         (("head", "{target}", "--tokens", "9"), 2, "10000"),
+        (("head", "{target}", "--work", "x"), 2, "--kind eagle3"),
+        (("head", "{target}", "--kind", "eagle3", "--questions", "x"), 2, "does not exist"),
     ],
 )
 @pytest.mark.usefixtures("models_dir")

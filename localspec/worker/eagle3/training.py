@@ -1,0 +1,187 @@
+"""Teaches a head in torch: AdamW over many small steps, saved on the way, the best one kept."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+
+from localspec.types import Floats
+from localspec.worker.eagle3.features import Features, brief
+from localspec.worker.eagle3.lesson import BATCH, WINDOW, Lesson, Material
+from localspec.worker.eagle3.schedule import FEWEST_STEPS, RATE, Schedule
+from localspec.worker.eagle3.shape import Shape
+from localspec.worker.eagle3.texts import Text
+
+_DECAY = 0.05
+_BETAS = 0.9, 0.95
+_NORM = 1.0
+"""Longer gradients are shortened to this."""
+_SAVED_SECONDS = 300
+"""Between two checkpoints: half a gigabyte each for a head of 35 million weights."""
+_REHEARSED = 2
+
+
+class Taught(NamedTuple):
+    """A head that was taught: its weights by llama.cpp's names, and its agreement by depth."""
+
+    weights: dict[str, Floats]
+    agreement: list[float]
+
+
+class Report(NamedTuple):
+    """How far it is: the passes made, the latest loss and agreement, and seconds left."""
+
+    passes: float
+    loss: float
+    agreement: float | None
+    seconds: tuple[float, float]
+
+
+def device() -> torch.device:
+    """Where a head is taught: on a GPU that torch can use, else on the host."""
+    return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+
+
+def rehearsed(shape: Shape) -> float:
+    """The seconds of one step with a head of this shape: by a window, tried with any numbers."""
+    sizes, ids = shape.sizes, np.arange(shape.sizes.words, dtype=np.int32)
+    random = np.random.default_rng(0)
+    tokens = random.choice(ids, WINDOW)
+    width = sizes.width
+    seen = Features(
+        brief(random.standard_normal((WINDOW, 3 * width), np.float32)),
+        brief(random.standard_normal((WINDOW, width), np.float32)),
+        np.zeros(WINDOW, np.int32),
+    )
+    rows = random.standard_normal((len(ids), width), np.float32)
+    ones = np.ones(width, np.float32)
+    material = Material(shape, [Text(tokens, 1)], seen, rows, ids, rows, ids, ones)
+    lesson = Lesson(material, device())
+    weights = lesson.begun(0)
+    together = BATCH if lesson.device.type == "cuda" else 1
+    windows = np.tile(np.arange(WINDOW), (together, 1))
+    times = []
+    for _ in range(_REHEARSED):
+        began = time.monotonic()
+        lesson.learn(weights, windows)
+        times.append(time.monotonic() - began)
+    return min(times) * BATCH / len(windows)
+
+
+class Training:
+    """A head on its way. `begin` anew or where a checkpoint is; then `run`."""
+
+    def __init__(
+        self, lesson: Lesson, checkpoint: Path, seed: int = 0, fewest: int = FEWEST_STEPS
+    ) -> None:
+        self._lesson, self._file, self._seed = lesson, checkpoint, seed
+        self._of = [len(lesson.taught), int(lesson.taught.sum()), *lesson.shape.sizes, seed, fewest]
+        self.weights = lesson.begun(seed)
+        matrices = [each for each in self.weights.values() if each.ndim == 2]  # noqa: PLR2004 - matrices
+        vectors = [each for each in self.weights.values() if each.ndim == 1]
+        self._adam = torch.optim.AdamW(
+            [
+                {"params": matrices, "weight_decay": _DECAY},
+                {"params": vectors, "weight_decay": 0.0},
+            ],
+            lr=RATE,
+            betas=_BETAS,
+        )
+        self._windows, self._number = lesson.windows(0, seed), 0
+        self._pass = -(-len(self._windows) // BATCH)
+        self.schedule = Schedule(self._pass * -(-fewest // self._pass))
+        self._best = Taught({}, [])
+        self._resume()
+
+    def run(
+        self, on_progress: Callable[[Report], None], saved_seconds: float = _SAVED_SECONDS
+    ) -> Taught:
+        """Learn until agreement no longer rises; the best that there was."""
+        schedule, saved = self.schedule, time.monotonic()
+        pace = 0.0
+        while not schedule.over:
+            began = time.monotonic()
+            loss = self._step()
+            took = time.monotonic() - began
+            pace = took if not pace else 0.9 * pace + 0.1 * took
+            if schedule.step % schedule.each == 0:
+                self._measure()
+            if time.monotonic() - saved >= saved_seconds:
+                self._save()
+                saved = time.monotonic()
+            on_progress(self._report(loss, pace))
+        return self._best
+
+    def _step(self) -> float:
+        """One step; not made where the gradient is no number."""
+        schedule = self.schedule
+        number, at = divmod(schedule.step, self._pass)
+        if number != self._number:
+            self._windows, self._number = self._lesson.windows(number, self._seed), number
+        for group in self._adam.param_groups:
+            group["lr"] = schedule.rate
+        self._adam.zero_grad(set_to_none=True)
+        loss = self._lesson.learn(self.weights, self._windows[at * BATCH : (at + 1) * BATCH])
+        norm = torch.nn.utils.clip_grad_norm_(list(self.weights.values()), _NORM)
+        if torch.isfinite(norm):
+            self._adam.step()
+        schedule.step += 1
+        return loss
+
+    def _measure(self) -> None:
+        agreement = self._lesson.agreement(self.weights)
+        self.schedule.heard(agreement[0])
+        if not self._best.weights or agreement[0] >= self._best.agreement[0]:
+            weights = {
+                name: each.detach().float().cpu().numpy().copy()
+                for name, each in self.weights.items()
+            }
+            self._best = Taught(weights, agreement)
+
+    def _report(self, loss: float, pace: float) -> Report:
+        schedule = self.schedule
+        latest = schedule.agreements[-1] if schedule.agreements else None
+        fewest, most = schedule.steps_left
+        return Report(schedule.step / self._pass, loss, latest, (fewest * pace, most * pace))
+
+    def _save(self) -> None:
+        """Replace the checkpoint; the old or the new one survives."""
+        temporary = self._file.with_suffix(".tmp")
+        torch.save(
+            {
+                "of": self._of,
+                "schedule": asdict(self.schedule),
+                "weights": {name: each.detach() for name, each in self.weights.items()},
+                "adam": self._adam.state_dict(),
+                "best": {name: torch.from_numpy(each) for name, each in self._best.weights.items()},
+                "agreement": self._best.agreement,
+            },
+            temporary,
+        )
+        temporary.replace(self._file)
+
+    def _resume(self) -> None:
+        """Go on where the checkpoint is, if it is of this very lesson."""
+        if not self._file.exists():
+            return
+        try:
+            saved: dict[str, Any] = torch.load(
+                self._file, map_location=self._lesson.device, weights_only=True
+            )
+        except Exception:  # noqa: BLE001 - of a file that is none it raises whatever it meets
+            return
+        if not isinstance(saved, dict) or saved.get("of") != self._of:
+            return
+        self.schedule = Schedule(**saved["schedule"])
+        with torch.no_grad():
+            for name, each in self.weights.items():
+                each.copy_(saved["weights"][name])
+        self._adam.load_state_dict(saved["adam"])
+        best = {name: each.cpu().numpy() for name, each in saved["best"].items()}
+        self._best = Taught(best, saved["agreement"])
