@@ -15,6 +15,7 @@ from localspec.control.acceptance import Acceptance
 from localspec.control.controller import Controller
 from localspec.control.costs import Costs
 from localspec.control.round import Policy
+from localspec.engine.llama.context import Context
 from localspec.engine.llama.kernels import UNLISTED_LOGIT
 from localspec.engine.llama.library import ours
 from localspec.engine.llama.shortlist import RUN, Shortlist
@@ -129,3 +130,31 @@ def test_an_edit_accepts_tokens_from_both_sources(pair: Harness) -> None:
     assert accepted["lookup"] > 0
     assert accepted["model"] > 0
     assert session.meter.accepted < session.meter.drafted
+
+
+@pytest.mark.parametrize("which", ["memory", "draft_memory"])
+def test_a_prefix_that_comes_back_is_the_one_that_was_read(pair: Harness, which: str) -> None:
+    """Target and draft: a copy in another slot, cut anywhere and read on, gives the same bits."""
+    memory: Context = getattr(pair, which)
+    tokens, rows = _prompt(pair, EDIT), pair.shape.multiple
+
+    def read(slot: int, start: int) -> Floats:
+        ends = range(start, len(tokens) - rows + 1, rows)
+        parts = [
+            memory.decode([Row(tokens[at + n], at + n, slot, True) for n in range(rows)]).copy()
+            for at in ends
+        ]
+        return np.concatenate(parts)
+
+    for slot in (0, 1):
+        memory.truncate(slot, 0)
+    whole = read(0, 0)
+    stored = memory.stored(0)
+    for length in (len(whole), 4 * rows, 0):
+        memory.truncate(1, 0)
+        memory.put_back(1, stored)
+        assert memory.truncate(1, length) == length
+        if length < len(whole):
+            assert np.array_equal(read(1, length), whole[length:])
+    for slot in (0, 1):
+        memory.truncate(slot, 0)
