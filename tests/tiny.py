@@ -168,7 +168,7 @@ def begun(
     writer.add_name(f"tiny-{seed}")
     writer.add_context_length(context)
     writer.add_token_list(vocabulary)
-    writer.add_token_types([*map(_kind, vocabulary)])
+    writer.add_token_types([*map(kind_of, vocabulary)])
     if sentencepiece:
         writer.add_tokenizer_model("llama")
         writer.add_token_scores([-float(token) for token in range(len(vocabulary))])
@@ -184,7 +184,8 @@ def begun(
     return writer, len(vocabulary)
 
 
-def _kind(token: str) -> gguf.TokenType:
+def kind_of(token: str) -> gguf.TokenType:
+    """The type of a token by its text."""
     if token.startswith("<|"):
         return gguf.TokenType.CONTROL
     if token.startswith("<0x"):

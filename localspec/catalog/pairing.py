@@ -1,6 +1,8 @@
 """Checks whether a draft can propose for a target, from the two headers.
 
-Speculation exchanges token ids, so each id must mean the same text in both models. Ids beyond the
+Speculation exchanges token ids, so each id must mean the same text in both models; a draft with
+another tokenizer can write in the target's tokens (`drafters/_translated.py`), which costs some of
+its agreement. Ids beyond the
 shorter vocabulary are allowed only where they are padding that no text uses, because families pad
 their sizes differently. Such ids must neither be proposed to the target nor given to the draft;
 `shared_tokens` is the first of them.
@@ -24,6 +26,8 @@ _USEFUL_SHARE = 0.7
 """A token's time is about its bytes read, and not every drafted token is accepted."""
 _SAME_SIZE = 1.1
 """Files of models of one size differ by their headers."""
+_NO_TEXT = {"clip", "eagle3", "gemma4-assistant", "t5encoder", "wavtokenizer-dec"}
+"""Architectures of parts and encoders, which write no text alone; and those named after BERT."""
 # llama.cpp's defaults for files that do not say.
 _DEFAULT_BOS = {"llama": 1, "gpt2": 11, "bert": 101}
 _DEFAULT_EOS = {"llama": 2, "gpt2": 11, "t5": 1}
@@ -34,20 +38,30 @@ class Pairing:
     """The result of a check.
 
     `difference` is a sentence about the first difference; "" if there is none. `shared_tokens`
-    counts the ids, from 0 up, that mean the same in both models.
+    counts the ids, from 0 up, that mean the same in both models. `by_text`: they have different
+    tokenizers, so that the draft writes in the target's tokens and coupled noise alone verifies.
     """
 
     can_speculate: bool
     difference: str
     shared_tokens: int
+    by_text: bool = False
 
     def demand(self) -> None:
         """Raise BadPair unless the two can speculate together."""
         if not self.can_speculate:
-            raise BadPair(
-                f"This draft cannot propose for this target. {self.difference}",
-                fix="Use a smaller model of the target's own family as its draft.",
-            )
+            raise self._refusal()
+
+    def demand_same_tokens(self) -> None:
+        """Raise BadPair unless each token means the same in both."""
+        if not self.can_speculate or self.by_text:
+            raise self._refusal()
+
+    def _refusal(self) -> BadPair:
+        return BadPair(
+            f"This draft cannot propose for this target. {self.difference}",
+            fix="Use a smaller model of the target's own family as its draft.",
+        )
 
 
 def check(target: Header, draft: Header) -> Pairing:
@@ -60,7 +74,21 @@ def check(target: Header, draft: Header) -> Pairing:
         or _special(target, draft, "bos", _DEFAULT_BOS)
         or _special(target, draft, "eos", _DEFAULT_EOS)
     )
-    return Pairing(not difference, difference, shared)
+    if not difference:
+        return Pairing(True, "", shared)
+    writes = all(map(_writes_text, (target, draft)))
+    return Pairing(writes, difference, 0 if writes else shared, by_text=writes)
+
+
+def _writes_text(model: Header) -> bool:
+    """Whether a model writes texts: it has a tokenizer, and is no encoder."""
+    reads_both_ways = model.metadata.get(f"{model.architecture}.attention.causal") is False
+    no_text = model.architecture in _NO_TEXT or model.architecture.endswith("bert")
+    return (
+        bool(model.tokens())
+        and model.tokenizer not in {"", "none"}
+        and not (reads_both_ways or no_text)
+    )
 
 
 def check_draft(target: Header, draft: Path) -> Header:

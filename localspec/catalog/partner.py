@@ -11,6 +11,7 @@ from localspec.catalog import entries, header, pairing
 from localspec.catalog.entries import LEAST_DRAFT, MOST_DRAFT, Family
 from localspec.catalog.filenames import active, parameters
 from localspec.catalog.header import Header
+from localspec.catalog.pairing import Pairing
 from localspec.catalog.registry import Registry
 from localspec.errors import BadGGUF
 
@@ -32,16 +33,21 @@ class Partner(NamedTuple):
 
 
 def here(target: Path, registry: Registry) -> Partner | None:
-    """The best draft among the installed models, by their headers."""
+    """The best draft among the installed models, by their headers.
+
+    One with another tokenizer only where there is none with the target's own.
+    """
     ours = header.read(target)
-    found = []
+    found, others = list[Partner](), list[Partner]()
     for model in registry.models():
         if model.path is None or model.path == target:
             continue
         share = model.size_bytes / ours.file_bytes
-        if LEAST_DRAFT <= share <= MOST_DRAFT and _fits(ours, model.path):
-            found.append(Partner(model.name, share))
-    return min(found, key=_badness, default=None)
+        if not LEAST_DRAFT <= share <= MOST_DRAFT:
+            continue
+        if (verdict := _verdict(ours, model.path)) is not None and verdict.can_speculate:
+            (others if verdict.by_text else found).append(Partner(model.name, share))
+    return min(found or others, key=_badness, default=None)
 
 
 def elsewhere(names: Iterable[str]) -> Partner | None:
@@ -86,11 +92,11 @@ def _smaller(family: Family, size: float) -> Partner | None:
     )
 
 
-def _fits(ours: Header, path: Path) -> bool:
+def _verdict(ours: Header, path: Path) -> Pairing | None:
     try:
-        return pairing.check(ours, header.read(path)).can_speculate
+        return pairing.check(ours, header.read(path))
     except BadGGUF:
-        return False
+        return None
 
 
 def _badness(partner: Partner) -> float:

@@ -77,7 +77,7 @@ def quantize(  # noqa: PLR0913 - six facts of one job, all but two of them by na
     try:
         said = _run(command, look)
         after = header.read(temporary)
-        pairing.check(before, after).demand()
+        pairing.check(before, after).demand_same_tokens()
         _place(temporary, destination)
     finally:
         temporary.unlink(missing_ok=True)

@@ -212,7 +212,7 @@ def _fetch_draft(target: Path, suitable: Partner, registry: Registry, *, as_json
     with shown(as_json=as_json) as report:
         path = acquire.fetch(found, registry.directory, report)
     try:
-        pairing.check(header.read(target), header.read(path)).demand()
+        pairing.check(header.read(target), header.read(path)).demand_same_tokens()
     except BadPair:
         if not was_here:
             acquire.discard(path)

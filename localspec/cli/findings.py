@@ -254,8 +254,10 @@ def _pair(pair: Resolved) -> tuple[list[Finding], list[Header]]:
         return [*findings, wrong("draft", error.message, another)], [target]
     except LocalSpecError as error:
         return [*findings, wrong("draft", error.message, again)], [target]
-    shared = min(target.vocabulary_size, draft.vocabulary_size)
-    said = f"{pair.draft_name} shares {shared} tokens with the target"
+    verdict = pairing.check(target, draft)
+    said = f"{pair.draft_name} shares {verdict.shared_tokens} tokens with the target"
+    if verdict.by_text:
+        said = f"{pair.draft_name} has another tokenizer and writes in the target's tokens"
     return [*findings, fine("draft", said)], [target, draft]
 
 

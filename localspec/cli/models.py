@@ -241,14 +241,23 @@ def check(context: click.Context, target: str, draft: str, *, as_json: bool) -> 
     verdict = pairing.check(ours, theirs)
     if not as_json:
         verdict.demand()
-        shared = f"they share {verdict.shared_tokens} tokens and can speculate together"
-        click.echo(hung("ok: ", shared, columns()))
+        click.echo(hung("ok: ", _sentence(verdict), columns()))
         if doubt := pairing.doubt(ours, theirs):
             click.echo(hung("warning: ", doubt, columns(sys.stderr)), err=True)
         return
     _emit(verdict)
     if not verdict.can_speculate:
         context.exit(65)
+
+
+def _sentence(verdict: pairing.Pairing) -> str:
+    """How two models can speculate together."""
+    if verdict.by_text:
+        return (
+            f"they can speculate together, but not by rejection. {verdict.difference} So the draft "
+            "reads the text in its own tokens and writes the target's, which costs agreement"
+        )
+    return f"they share {verdict.shared_tokens} tokens and can speculate together"
 
 
 @models.command()

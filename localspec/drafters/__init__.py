@@ -15,6 +15,9 @@ from typing import Any, cast
 from localspec.errors import ConfigError
 from localspec.types import Drafter
 
+_TRANSLATED = ("context", "translation")
+"""The parts of a drafter whose draft model has another tokenizer."""
+
 
 def kinds() -> list[str]:
     """The kinds that can be loaded, in alphabetical order. Imports none of them."""
@@ -39,9 +42,15 @@ def takes(kind: str) -> frozenset[str]:
 def load(kind: str, **offered: Any) -> Drafter:
     """The drafter of this kind, built with those of the `offered` parts that it takes.
 
+    With a `translation`, which is not None where a draft model has another tokenizer than its
+    target, a kind that takes a draft model's context is one that writes in the target's tokens.
+
     Raises:
         ConfigError: there is no such kind.
     """
+    if offered.get("translation") is not None and "context" in takes(kind):
+        module = importlib.import_module(f"{__name__}._translated")
+        return cast("Drafter", module.build(**{name: offered[name] for name in _TRANSLATED}))
     wanted = {name: offered[name] for name in takes(kind) & offered.keys()}
     return cast("Drafter", _module(kind).build(**wanted))
 

@@ -321,6 +321,13 @@ class ModelSession:
             self.seen.append(token)
         self.tokens += tokens
 
+    def rewrite(self, first: int, tokens: Sequence[Token]) -> None:
+        """Let the text be `tokens` from `first` on; what is held of them need not be read again."""
+        self.tokens[first:] = tokens
+        self.seen[first:] = tokens
+        self.agreed = min(self.agreed, first)
+        self.agreed += common_prefix(self.held[self.agreed :], self.seen[self.agreed :])
+
     def forget(self) -> None:
         """The slot's memory is gone; everything is to be read again."""
         self.held.clear()

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
+from types import MappingProxyType
 
 from localspec import ranges
 from localspec.errors import RequestError, TooLarge
@@ -23,8 +24,17 @@ _STEP_CHARS = MAX_WORD_CHARS // 2
 _RUNS = (re.compile(r"\S*"), re.compile(r"\s*"))
 
 
-def check(request: Generate, *, n_vocab: int, drafters: Collection[str]) -> None:
-    """Refuse a request with a value out of range. Raises RequestError, which names the field."""
+def check(
+    request: Generate,
+    *,
+    n_vocab: int,
+    drafters: Collection[str],
+    coupled_only: Mapping[str, str] = MappingProxyType({}),
+) -> None:
+    """Refuse a request with a value out of range. Raises RequestError, which names the field.
+
+    Of the drafters that only coupled noise verifies, `coupled_only` has the reasons.
+    """
     pieces = request.prompt_pieces
     sources = (request.messages, request.prompt, request.prompt_tokens, pieces)
     if sum(source is not None for source in sources) != 1:
@@ -39,6 +49,7 @@ def check(request: Generate, *, n_vocab: int, drafters: Collection[str]) -> None
     ranges.check_stops(request.stop)
     check_sampling(request.sampling, n_vocab)
     _check_speculation(request.speculation, drafters)
+    _check_coupled(request.speculation, coupled_only)
     if request.after_sampling and request.sampling.mirostat:
         raise RequestError(
             "post_sampling_probs and mirostat exclude each other: its law is gone once a token is "
@@ -145,6 +156,13 @@ def _check_speculation(speculation: SpeculationParams, drafters: Collection[str]
                 fix=f"Loaded: {known}.",
                 param="speculation.drafters",
             )
+
+
+def _check_coupled(speculation: SpeculationParams, coupled_only: Mapping[str, str]) -> None:
+    """Refuse rejection sampling for a drafter that was asked for and cannot be verified by it."""
+    for name in speculation.drafters or ():
+        if speculation.verify == "rejection" and name in coupled_only:
+            raise RequestError(coupled_only[name], param="speculation.verify")
 
 
 def _in_range(name: str, value: float, range_: Range) -> None:

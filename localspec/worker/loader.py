@@ -16,6 +16,7 @@ from localspec.catalog import templates
 from localspec.catalog.plan import DRAFT_ROWS, Plan
 from localspec.config import Placement
 from localspec.control.costs import POINTS, Costs
+from localspec.drafters._translated import Translation
 from localspec.engine import calibrate, computes
 from localspec.engine.exactness import classes
 from localspec.engine.exactness.classes import Shape
@@ -27,7 +28,7 @@ from localspec.engine.step import Engine
 from localspec.errors import ModelError
 from localspec.types import Backend, Drafter, FedBackend
 from localspec.wire.messages import DeviceMemory, Load, Ready
-from localspec.worker import heads, planning
+from localspec.worker import heads, planning, translation
 from localspec.worker.corpus import CorpusIndex
 from localspec.worker.exactness_choice import with_exactness
 from localspec.worker.exactness_probe import BackgroundProbe
@@ -99,6 +100,7 @@ class Loader:
         self.head: FeatureHead | None = None
         self.fed = FedHead(command, remote=bool(lent), parts=parts)
         self.corpus: CorpusIndex | None = None
+        self.translation: Translation | None = None
         self.threads = ThreadChoice(
             command,
             lambda: self.strict,
@@ -222,6 +224,7 @@ class Loader:
             needed = drafters.takes(kind) & _PARTS
             parts = {name: self._part(name, target) for name in needed}
             if all(part is not None for part in parts.values()):
+                parts["translation"] = self.translation
                 sources[kind] = drafters.load(kind, **offered, **parts)
                 self._parts.callback(sources[kind].close)
         return sources, self._no_draft
@@ -270,8 +273,10 @@ class Loader:
             return None, "There is no memory for the draft model." if left_out else None
         placement = planning.placed(self._config.engine.draft, self.plan.draft)
         model = self._model("draft", self.files[1], placement)
-        if difference := _difference(target.model, model):
-            return None, f"The draft does not share the target's vocabulary: {difference}."
+        wanted = self._config.speculation.verify
+        self.translation, why = translation.needed(target.model, model, self.files, wanted)
+        if why:
+            return None, why
         stepping = planning.own().stepping(placement, on_cpu=model.on_cpu)
         alone = stepping.flash_attention == "off" or self.strict or not self._claims
         rows = min(DRAFT_ROWS, self.plan.rows)
@@ -432,14 +437,3 @@ def model_files(command: Load) -> list[Path]:
     for kind in command.config.speculation.drafters:
         drafters.takes(kind)  # a wrong name is told before anything large is loaded
     return files
-
-
-def _difference(target: Model, draft: Model) -> str:
-    """The first token found that the two models write differently; empty when there is none.
-
-    A sample: the supervisor has compared the headers, this guards against files that changed.
-    """
-    for token in (*range(256), *range(256, min(target.n_vocab, draft.n_vocab), 97)):
-        if token < draft.n_vocab and target.piece(token) != draft.piece(token):
-            return f"token {token} is {target.piece(token)!r} there and {draft.piece(token)!r} here"
-    return ""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -19,7 +19,7 @@ from localspec.text.constraint import GrammarConstraint
 from localspec.text.dialogue import Dialogue, Turn
 from localspec.text.formats import Offer
 from localspec.text.healing import Held
-from localspec.types import Token
+from localspec.types import Drafter, Token
 from localspec.wire.messages import Generate, Tokenize
 from localspec.wire.values import TokenLogprob
 from localspec.worker import limits
@@ -89,7 +89,7 @@ class RequestPreparer:
     Args:
         model: The vocabulary.
         context: Tokens that one session may hold now.
-        drafters: Names of the sources that a request may choose from.
+        drafters: The sources that a request may choose from, by name.
         prompts: Tokenizes prompts.
         grammars: Makes constraints.
     """
@@ -98,13 +98,18 @@ class RequestPreparer:
         self,
         model: Model,
         context: Callable[[], int],
-        drafters: Collection[str],
+        drafters: Mapping[str, Drafter],
         prompts: Prompts,
         grammars: Grammars,
     ) -> None:
         self._model = model
         self._context = context
         self._drafters = frozenset(drafters)
+        self._coupled_only = {
+            name: why
+            for name, each in drafters.items()
+            if (why := getattr(each, "coupled_only", ""))
+        }
         self._prompts = prompts
         self._dialogue = Dialogue(prompts.template, prompts.render, model.control)
         self._grammars = grammars
@@ -126,7 +131,12 @@ class RequestPreparer:
             ContextOverflow: The prompt leaves no room for an answer.
             TooLarge: A text in it is over a cap.
         """
-        limits.check(request, n_vocab=self._model.n_vocab, drafters=self._drafters)
+        limits.check(
+            request,
+            n_vocab=self._model.n_vocab,
+            drafters=self._drafters,
+            coupled_only=self._coupled_only,
+        )
         context = self._context()
         turn = self._turn(request)
         prompt = request.so_far.prompt if request.so_far else self._tokens(request, turn)

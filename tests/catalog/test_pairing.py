@@ -60,9 +60,32 @@ def test_the_first_difference_is_a_sentence(
 ) -> None:
     """Tokenizer kind, BOS and EOS are compared and named."""
     verdict = pairing.check(target, having(target, values))
-    assert not verdict.can_speculate
+    assert (verdict.can_speculate, verdict.by_text, verdict.shared_tokens) == (True, True, 0)
+    verdict.demand()
     with pytest.raises(BadPair, match=says):
-        verdict.demand()
+        verdict.demand_same_tokens()
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        {"tokenizer.ggml.model": "none"},
+        {"general.architecture": "bert", "tokenizer.ggml.model": "bert"},
+        {"general.architecture": "nomic-bert", "tokenizer.ggml.model": "bert"},
+        {"llama.attention.causal": False, "tokenizer.ggml.bos_token_id": 7},
+    ],
+)
+def test_what_writes_no_text_drafts_for_no_other_tokenizer(
+    target: Header, values: dict[str, Any]
+) -> None:
+    """A file without a tokenizer, and encoders."""
+    for verdict in (
+        pairing.check(target, having(target, values)),
+        pairing.check(having(target, values), target),
+    ):
+        assert not verdict.can_speculate
+        with pytest.raises(BadPair, match="cannot propose"):
+            verdict.demand()
 
 
 @pytest.mark.parametrize("place", [0, 2, 40, 62])
@@ -76,14 +99,16 @@ def test_the_first_token_that_differs_is_shown(target: Header, place: int) -> No
     )
 
 
-def test_a_real_token_that_only_one_knows_forbids_the_pair(tmp_path: Path, target: Header) -> None:
-    """A draft has no id for further tokens of the target, so real ones forbid the pair."""
+def test_a_real_token_that_only_one_knows_is_another_tokenizer(
+    tmp_path: Path, target: Header
+) -> None:
+    """A draft has no id for further tokens of the target, so the two share no ids."""
     longer = header.read(tiny.build(tmp_path / "longer.gguf", extra_tokens=2))
     for verdict, owner in (
         (pairing.check(target, longer), "draft"),
         (pairing.check(longer, target), "target"),
     ):
-        assert not verdict.can_speculate
+        assert verdict.by_text
         assert "token 262, '<|extra_0|>', is only in the " + owner in verdict.difference
 
 

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import encoders
 import msgspec
 import pytest
 import tiny
@@ -169,9 +170,12 @@ def test_models_that_cannot_be_used_are_told(tmp_path: Path) -> None:
     assert pair == []
     big = tiny.build(tmp_path / "big.gguf")
     assert only_wrong(findings.models(tmp_path, "bgi")[0]).fix.startswith("Did you mean big?")
-    tiny.build(tmp_path / "small.gguf", extra_tokens=1)
+    encoders.bert(tmp_path / "small.gguf")
     (tmp_path / "drafts.json").write_text('{"big": "small"}')
-    assert "token" in only_wrong(findings.models(tmp_path, "big")[0]).said
+    assert "tokenizer" in only_wrong(findings.models(tmp_path, "big")[0]).said
+    tiny.build(tmp_path / "small.gguf", extra_tokens=1, layers=1)
+    (fine,) = [one for one in findings.models(tmp_path, "big")[0] if one.what == "draft"]
+    assert (fine.verdict, "another tokenizer" in fine.said) == ("fine", True)
     (tmp_path / "drafts.json").unlink()
     (tmp_path / "dead.gguf").symlink_to("nowhere")
     assert "leads nowhere" in only_wrong(findings.models(tmp_path, "big")[0]).said

@@ -62,11 +62,8 @@ def test_import_show_check_list_rm_tell_one_story(
     shown_json = said("show", "BIG", "--context", "512")
     assert shown_json["memory"]["kv_bytes"] == 512 * 2 * 2 * 32 * 2
     assert shown_json["draft_memory"]["kv_bytes"] == 512 * 1 * 2 * 32 * 2
-    assert said("check", "big", "small") == {
-        "can_speculate": True,
-        "difference": "",
-        "shared_tokens": 262,
-    }
+    pair = {"can_speculate": True, "difference": "", "shared_tokens": 262, "by_text": False}
+    assert said("check", "big", "small") == pair
     here = {row["name"] for row in said("list")["models"] if row["installed"]}
     assert here == {"big", "small"}
     assert said("rm", "big", "--yes") == {"model": "big", "freed_bytes": target.stat().st_size}
@@ -202,8 +199,8 @@ def test_a_file_that_is_no_model_is_not_imported(models_dir: Path, tmp_path: Pat
         (("import", "{target}", "--name", "../x"), 65, "cannot be a model's name"),
         (("import", "{target}", "--name", "smollm2-135m-instruct"), 65, "taken"),
         (("import", "{target}", "--draft", "nobody"), 2, "There is no model"),
-        (("check", "{target}", "{other}"), 65, "is only in the draft"),
-        (("check", "{target}", "{other}", "--json"), 65, ""),
+        (("check", "{target}", "{wordless}"), 65, "cannot propose for this target"),
+        (("check", "{target}", "{wordless}", "--json"), 65, ""),
         (("quantize", "nobody"), 2, "There is no model"),
         (("head", "nobody"), 2, "There is no model"),
         (("head", "{target}", "--tokens", "9"), 2, "10000"),
@@ -216,8 +213,9 @@ def test_errors_have_a_code_a_reason_and_a_way_out(
     files: tuple[Path, Path], tmp_path: Path, arguments: tuple[str, ...], code: int, says: str
 ) -> None:
     """Exit codes are those of the error tree; nothing is written by a command that fails."""
-    other = tiny.build(tmp_path / "other.gguf", extra_tokens=1)
-    filled = [argument.format(target=files[0], other=other) for argument in arguments]
+    wordless = tmp_path / "wordless.gguf"
+    wordless.write_bytes(files[0].read_bytes().replace(b"gpt2", b"none", 1))
+    filled = [argument.format(target=files[0], wordless=wordless) for argument in arguments]
     result = run(*filled)
     assert result.exit_code == code
     assert says in result.stderr

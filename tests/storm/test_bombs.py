@@ -67,7 +67,7 @@ def preparer(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RequestPrepar
     words = Words([model.piece(token) for token in range(model.n_vocab)])
     prompts = Prompts(model, Markers(*model.specials()), 13, sandbox, words)
     process.loaded()
-    yield RequestPreparer(model, lambda: 1 << 30, [], prompts, Grammars(vocabulary, sandbox))
+    yield RequestPreparer(model, lambda: 1 << 30, {}, prompts, Grammars(vocabulary, sandbox))
     gc.unfreeze()
     sandbox.close()
     model.close()

@@ -12,12 +12,14 @@ from pathlib import Path
 from typing import Any
 
 import gguf
+import msgspec
 import pytest
 import tiny
 from worker_peer import CONTEXT, PATIENCE_SECONDS, Files, Worker, load
 
 from localspec.config import Config, Speculation
 from localspec.errors import TooLarge
+from localspec.types import SpeculationParams
 from localspec.wire import frames
 from localspec.wire.messages import (
     MAX_FRAME_BYTES,
@@ -110,12 +112,39 @@ def test_an_unknown_drafter_in_the_config_is_refused(fresh: Worker, files: Files
     assert "oracle" in refusal.message
 
 
-def test_a_draft_of_another_vocabulary_is_left_out(fresh: Worker, files: Files) -> None:
-    """The model answers without it, lookup stays, and the reason is reported."""
+def test_a_draft_of_another_vocabulary_writes_in_the_targets_tokens(
+    fresh: Worker, files: Files
+) -> None:
+    """The text is plain's. Asked for with rejection sampling it is refused, else left out there."""
     fresh.send(changed(load(files), draft_path=str(files.stranger)))
     fresh.until_ready()
+    assert fresh.ready.drafters == ["lookup", "grammar", "model"]
+    assert fresh.ready.speculation_off is None
+    plain = fresh.one("hello hello", speculation=SpeculationParams(mode="off"))
+    wish = SpeculationParams(mode="always", drafters=["model"])
+    drafted = fresh.one("hello hello", speculation=wish)
+    assert drafted.tokens == plain.tokens
+    assert drafted.finished.speculation.sources["model"].drafted > 0
+    wish = msgspec.structs.replace(wish, verify="rejection")
+    refused = fresh.one("hello hello", speculation=wish).failed
+    assert refused.param == "speculation.verify"
+    assert "another tokenizer" in refused.message
+    wish = msgspec.structs.replace(wish, drafters=None)
+    other = fresh.one("hello hello", speculation=wish).finished
+    assert "model" not in other.speculation.sources
+
+
+def test_a_draft_of_another_vocabulary_is_left_out_where_rejection_is_configured(
+    fresh: Worker, files: Files
+) -> None:
+    """The model answers without it, lookup stays, and the reason is reported."""
+    command = changed(load(files), draft_path=str(files.stranger))
+    speculation = Speculation(verify="rejection")
+    config = msgspec.structs.replace(command.config, speculation=speculation)
+    fresh.send(changed(command, config=config))
+    fresh.until_ready()
     assert fresh.ready.drafters == ["lookup", "grammar"]
-    assert "vocabulary" in (fresh.ready.speculation_off or "")
+    assert "another tokenizer" in (fresh.ready.speculation_off or "")
     assert fresh.one("hello hello hello").finished.usage.completion_tokens == 12
 
 

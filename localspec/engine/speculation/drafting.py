@@ -88,9 +88,12 @@ class Drafting:
         """Open the drafters that the session's request allows; nothing is decoded yet."""
         request = session.request
         allowed = request.speculation.drafters
+        rejects = request.speculation.verify == "rejection"
         session.stats = self.policy.open_session()
         for name, drafter in self.drafters.items():
             if allowed is not None and name not in allowed:
+                continue
+            if rejects and _coupled_only(drafter):
                 continue
             with self._optional(name, [session]):
                 session.drafters[name] = drafter.open(
@@ -355,6 +358,11 @@ class Drafting:
         )
         if not sane:
             raise EngineError(f"A draft of {len(draft)} nodes is malformed.")
+
+
+def _coupled_only(drafter: Drafter) -> bool:
+    """Whether coupled noise alone verifies its drafts, as of a draft model with other tokens."""
+    return bool(getattr(drafter, "coupled_only", None))
 
 
 def indexed(drafter: Drafter, opened: DraftSession) -> Iterator[None]:
