@@ -125,7 +125,7 @@ def _heads(
 
 
 def _attended(queries: Tensor, keys: list[Tensor], values: list[Tensor], mask: Tensor) -> Tensor:
-    """The values that each position sees: the target's pairs by the mask, of later depths its own."""
+    """The values each position sees: the target's by the mask, of later depths its own."""
     if len(keys) == 1:
         return functional.scaled_dot_product_attention(queries, keys[0], values[0], attn_mask=mask)
     first = (queries @ keys[0].transpose(-1, -2)).float().masked_fill(~mask, -1e30)
