@@ -11,7 +11,7 @@ from localspec.control.acceptance import Acceptance
 from localspec.control.controller import Controller
 from localspec.control.costs import POINTS, Costs
 from localspec.control.round import Drafted, Neural, Plan, Round, VerifiedDraft, View
-from localspec.types import Draft
+from localspec.types import Draft, Signal
 
 
 def profiled(machine: Machine, rng: random.Random, samples: int = 3) -> Costs:
@@ -28,6 +28,24 @@ def profiled(machine: Machine, rng: random.Random, samples: int = 3) -> Costs:
         costs.measured_draft("neural", 1, 4, row * machine.draft(1, 4))
         costs.measured_draft("neural", 64, 1, row * machine.draft(64, 1))
     return costs
+
+
+class Useless:
+    """A free source that promises much and is hardly ever right, as a corpus of another project."""
+
+    RIGHT = 0.03
+    PRIORS = (0.3, 0.5, 0.7)
+
+    def __init__(self, name: str, seed: int) -> None:
+        self._name, self._seed = name, seed
+
+    def draft(self, position: int, budget: int) -> Draft:
+        """Its chain at a position, the same whenever it is asked; now and then nothing."""
+        rng = random.Random(f"{self._name} {self._seed} {position}")  # noqa: S311 — a simulation
+        nodes = min(budget, rng.choice((0, 1, 3, 8, 24)))
+        tokens = [int(rng.random() < self.RIGHT) for _ in range(nodes)]
+        bucket = rng.randrange(len(self.PRIORS))
+        return Draft.chain(tokens, [Signal(self._name, bucket, self.PRIORS[bucket])] * nodes)
 
 
 class Controlled:
@@ -47,6 +65,7 @@ class Controlled:
         moods: Mapping[int, Machine] | None = None,
         silent_from: int | None = None,
         prefill: float = 100.0,
+        useless: int = 0,
     ) -> None:
         self.rng = random.Random(seed)  # noqa: S311 — a simulation
         self.machine = machine
@@ -58,6 +77,7 @@ class Controlled:
         self.budget = budget
         self.silent_from = text.length + budget if silent_from is None else silent_from
         self.prefill = prefill
+        self.useless = [Useless(f"useless {number}", seed) for number in range(useless)]
         self.target_confidence = CONFIDENCES[text.bucket[0]]
         self.stats = self.controller.open_session()
         self.read = -unread + 1
@@ -76,7 +96,7 @@ class Controlled:
         lookup = self.text.lookup(position, self.budget) if "lookup" in self.sources else Draft()
         neural = Neural("neural", position - self.read + 1, before=self.device.source.rows)
         return View(
-            free=(lookup,) if lookup else (),
+            free=((lookup,) if lookup else ()) + self._useless(position),
             neural=(neural,) if "neural" in self.sources else (),
             budget=self.budget,
             remaining=float(min(self.text.length - position, max(position - 32, 32))),
@@ -84,6 +104,10 @@ class Controlled:
             target_confidence=self.target_confidence,
             elapsed_seconds=self.machine.row_seconds * (self.prefill + self.outcome.time),
         )
+
+    def _useless(self, position: int) -> tuple[Draft, ...]:
+        chains = (each.draft(position, self.budget) for each in self.useless)
+        return tuple(chain for chain in chains if chain)
 
     def _round(self) -> None:
         position, outcome, device = self.outcome.tokens, self.outcome, self.device

@@ -86,6 +86,16 @@ def _silent(machine: Machine, regime: Regime) -> Figures:
     return _figures(Controlled(machine, Text([regime], 1), 1, silent_from=1000))
 
 
+def _beside_useless(machine: Machine, regime: Regime, useless: int) -> Figures:
+    """Sources that are hardly ever right beside those that are; `speed` is against plain."""
+    mine = others = 0.0
+    for seed in SEEDS:
+        words = Text([regime], seed)
+        others += play(machine, words, plain).time
+        mine += Controlled(machine, words, seed, useless=useless).play().time
+    return {"speed": others / mine}
+
+
 def _head(machine: Machine, right: float) -> Figures:
     """One guess in every round, right so often."""
     regime = Regime(2000, copy_begins=0.0, accident=right, seen_before=1.0)
@@ -123,6 +133,17 @@ def _short(machine: Machine, tokens: int, unread: int, regimes: Sequence[Regime]
     return {"speed": others / mine, "behind": behind}
 
 
+def _useless() -> dict[str, Callable[[], Figures]]:
+    """Those with sources that are of no use."""
+    texts = {"prose": PROSE, "code": CODE, "noise": NOISE}
+    return {
+        f"{name}, {count} useless beside, {text}": partial(_beside_useless, machine, regime, count)
+        for (name, machine), (text, regime), count in itertools.product(
+            MACHINES.items(), texts.items(), (1, 9)
+        )
+    }
+
+
 def worlds() -> dict[str, Callable[[], Figures]]:
     """All of them by name."""
     found: dict[str, Callable[[], Figures]] = {
@@ -141,6 +162,7 @@ def worlds() -> dict[str, Callable[[], Figures]]:
             found[f"{name} busy, {text}"] = partial(_changing, machine, dear, regime)
         for name in ("Q4_0", "GPU", "H100 7B", "H100 1.5B"):
             found[f"{name}, a silent source, {text}"] = partial(_silent, MACHINES[name], regime)
+    found |= _useless()
     unknown = replace(H100, changes=(0.0, 0.0), draft_changes=(0.0, 0.0))
     for text, regime in {"prose": PROSE, "noise": NOISE}.items():
         long = replace(regime, tokens=3000)
