@@ -28,9 +28,11 @@ SHAPES = [(256, 8), (768, 33), (1280, 40), (512, 1), (768, 12)]
 """Activations and outputs: not all of them whole groups of what is computed at once."""
 ROWS = [*range(1, 18), 24, 25, 31, 32]
 """Every count of a round, and the ends of what is computed at once and of what is ours."""
-MORE_ROWS = [33, 49]
+MORE_ROWS = [33, 49, 64, 65, 127, 128, 129, 600]
 """On x86 a prompt too is ours, of packed weights and of some plain ones."""
 PLAIN_PROMPTS = {"q6_K", "q8_0"}
+PROMPTS_IN_LANES = {*PLAIN_PROMPTS, "q5_K", "iq4_xs"}
+"""With AVX-512 VNNI all plain ones are (`native/lanes.h`)."""
 SHORT_ROWS = [1, 2, 7, 32]
 """Of products of which half of the runs of outputs are wanted."""
 LEAST_ROWS = [1, 2, 3, 4, 6, 8, 12, 16, 32]
@@ -52,15 +54,14 @@ def digests(library: Products | Emulated, *, ours: bool) -> dict[str, dict[str, 
     for (layout, name), (width, outputs) in itertools.product(library.formats, SHAPES):
         if layout == "packed" and outputs % tile_outputs(library, name):
             continue
-        x = activations(width, max(MORE_ROWS))
+        x = activations(width, max(ROWS if on_arm(library) else MORE_ROWS))
         # The two libraries agree in all but what weights are.
         weights: object = library.weights(layout, FORMATS[name], width, outputs)
         by_rows = found[f"{name} {layout} {width}x{outputs}"] = {}
         singles = alone(library, weights, x)
         by_rows["alone"] = [digest(row) for row in singles]
         if ours:
-            prompts = (layout == "packed" or name in PLAIN_PROMPTS) and not on_arm(library)
-            for rows in ROWS + MORE_ROWS * prompts:
+            for rows in ROWS + MORE_ROWS * prompts_are_ours(library, layout, name):
                 product, _ = library.product(weights, x[:rows])  # type: ignore[arg-type]
                 by_rows[str(rows)] = [digest(row) for row in product]
             by_rows["wrong"] = [
@@ -69,6 +70,12 @@ def digests(library: Products | Emulated, *, ours: bool) -> dict[str, dict[str, 
             by_rows["far"] = far_outputs(library, weights, x, singles)
         library.free(weights)  # type: ignore[arg-type]
     return found
+
+
+def prompts_are_ours(library: Products | Emulated, layout: str, name: str) -> bool:
+    """Whether more rows than a round has are computed by our kernels, or as these do."""
+    plain = PROMPTS_IN_LANES if library.kernels == "AVX512_VNNI" else PLAIN_PROMPTS
+    return (layout == "packed" or name in plain) and not on_arm(library)
 
 
 def alone(library: Products | Emulated, weights: object, x: Floats) -> Floats:

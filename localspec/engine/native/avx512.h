@@ -7,6 +7,7 @@
 
 #include <immintrin.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <cstring>
 
@@ -131,12 +132,7 @@ struct Vectors {
     // in their quarters: what was a quarter of one is a lane of all four. Activations are arranged alike, and
     // what is one number for each group.
     static void chained(Bits (&a)[8]) {
-        for (Bits * of = a; of < a + 8; of += 4) {
-            const Bits low = _mm512_unpacklo_epi32(of[0], of[1]), high = _mm512_unpackhi_epi32(of[0], of[1]);
-            const Bits low_too = _mm512_unpacklo_epi32(of[2], of[3]), high_too = _mm512_unpackhi_epi32(of[2], of[3]);
-            of[0] = _mm512_unpacklo_epi64(low, low_too), of[1] = _mm512_unpackhi_epi64(low, low_too);
-            of[2] = _mm512_unpacklo_epi64(high, high_too), of[3] = _mm512_unpackhi_epi64(high, high_too);
-        }
+        fours(a), fours(a + 4);
     }
     static void chained(const int8_t * eight_groups, int8_t * to) {
         const Bits one = _mm512_loadu_si512(eight_groups), two = _mm512_loadu_si512(eight_groups + 64);
@@ -155,6 +151,51 @@ struct Vectors {
         const Bits upper = _mm512_slli_epi32(add(order, integers(8 * half)), 16);
         return floats(_mm512_srai_epi32(_mm512_permutexvar_epi16(upper, sixteen), 16));
     }
+
+    // Of sixteen outputs four bytes in each vector, a lane for each output: of 32 bytes of each eight vectors.
+    static void in_lanes(const uint8_t * const * outputs, int at, Bits (&a)[8]) {
+        for (int i = 0; i < 8; ++i) {
+            const uint8_t * const * of = outputs + i + (i & 4);
+            a[i] = _mm512_inserti64x4(_mm512_castsi256_si512(half(of[0] + at)), half(of[4] + at), 1);
+        }
+        fours(a), fours(a + 4);
+        for (int i = 0; i < 4; ++i) {
+            const Bits one = a[i], other = a[4 + i];
+            a[i] = _mm512_shuffle_i32x4(one, other, _MM_SHUFFLE(2, 0, 2, 0));
+            a[4 + i] = _mm512_shuffle_i32x4(one, other, _MM_SHUFFLE(3, 1, 3, 1));
+        }
+    }
+    // Of sixteen bytes of each output four vectors, of two bytes of each a float.
+    static void in_lanes(const uint8_t * const * outputs, int at, Bits (&a)[4]) {
+        for (int i = 0; i < 4; ++i) {
+            const uint8_t * const * of = outputs + i;
+            a[i] = _mm512_inserti64x4(_mm512_castsi256_si512(_mm256_set_m128i(quarter(of[4] + at), quarter(of[0] + at))),
+                                      _mm256_set_m128i(quarter(of[12] + at), quarter(of[8] + at)), 1);
+        }
+        fours(a);
+    }
+    static Floats steps_in_lanes(const uint8_t * const * outputs, int at) {
+        const auto bits = [&](int i) {
+            int16_t found;
+            std::memcpy(&found, outputs[i] + at, sizeof found);
+            return found;
+        };
+        return _mm512_cvtph_ps(_mm256_setr_epi16(bits(0), bits(1), bits(2), bits(3), bits(4), bits(5), bits(6),
+                                                 bits(7), bits(8), bits(9), bits(10), bits(11), bits(12), bits(13),
+                                                 bits(14), bits(15)));
+    }
+    // Of four bytes of each output the first two as a float, or the last two.
+    static Floats first_halves(Bits a) { return _mm512_cvtph_ps(_mm512_cvtepi32_epi16(a)); }
+    static Floats last_halves(Bits a) { return first_halves(_mm512_srli_epi32(a, 16)); }
+    static Bits right32(Bits a, int by) { return _mm512_srli_epi32(a, by); }
+    static Bits left32(Bits a, int by) { return _mm512_slli_epi32(a, by); }
+    static Bits by_table(const int8_t * table, Bits numbers) {
+        return _mm512_shuffle_epi8(_mm512_broadcast_i32x4(quarter(table)), numbers);
+    }
+    static void store_lanes(float * out, int count, Floats sums) {
+        _mm512_mask_storeu_ps(out, __mmask16((1u << std::min(count, 16)) - 1), sums);
+    }
+    static Bits times(Bits a, Bits b) { return _mm512_mullo_epi32(a, b); }
 #else
     static constexpr const char * NAME = "AVX512";
     // In 16 bits: room for four times two products by weights up to 31, for eight times by weights up to 15.
@@ -273,6 +314,13 @@ struct Vectors {
         const Bits order = _mm512_setr_epi32(one, one, one, one, other, other, other, other, one_more, one_more, one_more,
                                              one_more, other_more, other_more, other_more, other_more);
         return _mm512_permutexvar_epi16(order, sixteen);
+    }
+    // In each quarter of four vectors: what was one's four fours of bytes is one four of each.
+    static void fours(Bits * of) {
+        const Bits low = _mm512_unpacklo_epi32(of[0], of[1]), high = _mm512_unpackhi_epi32(of[0], of[1]);
+        const Bits low_too = _mm512_unpacklo_epi32(of[2], of[3]), high_too = _mm512_unpackhi_epi32(of[2], of[3]);
+        of[0] = _mm512_unpacklo_epi64(low, low_too), of[1] = _mm512_unpackhi_epi64(low, low_too);
+        of[2] = _mm512_unpacklo_epi64(high, high_too), of[3] = _mm512_unpackhi_epi64(high, high_too);
     }
     static __m128i quarter(const void * at) { return _mm_loadu_si128(static_cast<const __m128i *>(at)); }
     static __m256i half(const void * at) { return _mm256_loadu_si256(static_cast<const __m256i *>(at)); }

@@ -1,4 +1,4 @@
-# Puts LocalSpec's kernels for few rows into ggml's CPU library, in front of llama.cpp's own functions of
+# Puts LocalSpec's kernels into ggml's CPU library, in front of llama.cpp's own functions of
 # the same names. CMAKE_PROJECT_ggml_INCLUDE names this file; it acts when ggml's directory is done.
 
 set(LOCALSPEC_NATIVE "${CMAKE_CURRENT_LIST_DIR}")

@@ -1,4 +1,4 @@
-// Products of few rows: activations in eight bits, and how threads share one product.
+// Products of few rows and of prompts: activations in eight bits, and how threads share one product.
 //
 // An instruction set has a file with its vectors (avx512.h, avx2.h, neon.h); x86.h and arm.h have the
 // formats of weights over them. rows.cpp has the table of what is ours.
