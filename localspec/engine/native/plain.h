@@ -120,7 +120,7 @@ struct PlainOfK : Plain {
 
 struct PlainQ6_K : PlainOfK {
     static constexpr ggml_type TYPE = GGML_TYPE_Q6_K;
-    static constexpr int MOST_ROWS = 128;
+    static constexpr int MOST_ROWS = 1 << 30;
     static constexpr size_t BYTES = OfQ6_K::BYTES;
 
     template <int ROWS>
