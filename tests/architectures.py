@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
+import gguf
 import numpy as np
 import tiny
 
@@ -19,8 +20,10 @@ STATE, STEPS, KERNEL = 32, 4, 4
 class Building:
     """A file on its way: keys of its architecture, and random tensors."""
 
-    def __init__(self, path: Path, architecture: str, *, sentencepiece: bool = False) -> None:
-        self.path, self.architecture = path, architecture
+    def __init__(
+        self, path: Path, architecture: str, *, sentencepiece: bool = False, packed: bool = False
+    ) -> None:
+        self.path, self.architecture, self.packed = path, architecture, packed
         self.writer, self.vocabulary = tiny.begun(path, architecture, sentencepiece=sentencepiece)
         self._random = np.random.default_rng(7)
         plain = {
@@ -58,9 +61,14 @@ class Building:
             self.writer.add_float32(f"{self.architecture}.{name}", value)
 
     def matrix(self, name: str, *shape: int) -> None:
-        """Random weights."""
+        """Random weights, in blocks of four bits where the file is `packed` and they fit."""
         values = self._random.normal(0, shape[-1] ** -0.5, shape).astype(np.float32)
-        self.writer.add_tensor(f"{name}.weight", values)
+        if self.packed and shape[-1] % 32 == 0 and "_inp" not in name and "conv" not in name:
+            quantized = gguf.quants.quantize(values, gguf.GGMLQuantizationType.Q4_0)
+            kind = gguf.GGMLQuantizationType.Q4_0
+            self.writer.add_tensor(f"{name}.weight", quantized, raw_dtype=kind)
+        else:
+            self.writer.add_tensor(f"{name}.weight", values)
 
     def vector(self, name: str, *shape: int, value: float = 1.0, suffix: str = ".weight") -> None:
         """The same number everywhere: norms and biases."""
@@ -371,8 +379,9 @@ OWN_KEYS: dict[str, dict[str, int | None]] = {
 """Keys with other values than those of most; None where a list of them is written instead."""
 
 
-def build(path: Path, architecture: str) -> Path:
-    """A model of that architecture."""
-    make = Building(path, architecture, sentencepiece=architecture in SENTENCEPIECE)
+def build(path: Path, architecture: str, *, packed: bool = False) -> Path:
+    """A model of that architecture; `packed` as quantized files are."""
+    pieces = architecture in SENTENCEPIECE
+    make = Building(path, architecture, sentencepiece=pieces, packed=packed)
     KINDS[architecture](make)
     return make.done()

@@ -231,17 +231,16 @@ def test_one_file_imports_llama_cpp() -> None:
     assert doors == {"localspec/engine/llama/library.py"}
 
 
-def test_nine_files_call_native_code() -> None:
-    """Models, contexts, their copies and vectors, quantization, devices here and there."""
+def test_few_files_call_native_code() -> None:
+    """Behind the door: models, contexts and their vectors, quantization, devices here and there."""
     callers = {
         source.name
         for source in CODE
         for imported in source.imports
         if imported.module == "localspec.engine.llama.library.native"
     }
-    names = (
-        "model", "context", "copies", "vectors", "fed", "pooling", "quantize", "devices", "rpc",
-    )  # fmt: skip
+    names = {"model", "context", "slot_memory", "copies", "vectors", "fed", "pooling", "quantize"}
+    names |= {"devices", "rpc"}
     assert callers == {f"localspec/engine/llama/{name}.py" for name in names}
 
 

@@ -126,7 +126,7 @@ class Family(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     Every repository's name has one of `words`. `models` maps short names to repositories, `usual`
     lists the models meant by a name without a size ("gemma3"), and `drafts` are repositories that
-    can propose for the larger models. A family with `state` (recurrent memory) has no drafts. `gb`
+    can propose for the larger models. The memory of a family with `state` is recurrent. `gb`
     is the size at four bits per weight where the name does not tell the parameters;
     `architectures` are llama.cpp's names.
     """
@@ -268,7 +268,7 @@ def _drafted(family: Family, repository: str) -> str:
     size = filenames.active(repository.lower())
     shares = (filenames.parameters(draft) / size if size else 0 for draft in family.drafts)
     fits = any(LEAST_DRAFT <= share <= MOST_DRAFT for share in shares)
-    return "draft, lookup" if fits and not family.state else "lookup"
+    return "draft, lookup" if fits else "lookup"
 
 
 # msgspec inspects a nested type on its first use, and crashes where two threads do that at

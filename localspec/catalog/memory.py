@@ -18,6 +18,13 @@ _KEYS = re.compile(r"blk\.(\d+)\.attn_(?:k|kv_\w+)\.")
 """Names of tensors of recurrent layers, and of layers with a KV cache."""
 EXPERTS = re.compile(r"\.ffn_(?:up|down|gate|gate_up)_(?:ch)?exps\.")
 """Names of tensors that hold all experts of a layer; shared experts are named otherwise."""
+SNAPSHOTS = frozenset(
+    {
+        *("bailingmoe3", "glm5-next", "kimi-k3", "lfm2", "lfm2moe", "nemotron_h", "nemotron_h_moe"),
+        *("qwen35", "qwen35moe", "qwen4exp"),
+    }
+)
+"""Architectures whose forwards can leave several states (`llm_arch_supports_rs_rollback`)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +35,8 @@ class Outline:
     block's bytes on a GPU and `host_bytes` its bytes on the CPU, where the file's copy of repacked
     weights is released (`llama/mapping.py`). `input_bytes` are always on the CPU. `kv_values` are
     the KV values of one token by layer, `state_values` those of a recurrent layer per session,
-    whatever its length; empty where no layer is recurrent. A model that `embeds` has no KV; with
+    whatever its length; empty where no layer is recurrent. Of one that `snaps` llama.cpp can leave
+    the states before the last rows of a forward. A model that `embeds` has no KV; with
     attention in both directions it has no logits either. `gated` tells whether feed-forward layers
     multiply two inner vectors. `expert_bytes` are each block's bytes of experts, empty without
     experts; a token uses the share `expert_share` of them. Of two `ropes` the second is for texts
@@ -51,6 +59,7 @@ class Outline:
     expert_bytes: tuple[int, ...] = ()
     expert_share: float = 1.0
     ropes: int = 1
+    snaps: bool = False
 
     @property
     def blocks(self) -> int:
@@ -130,6 +139,7 @@ def outline(header: Header) -> Outline:
         expert_bytes=tuple(experts) if any(experts) else (),
         expert_share=_expert_share(header),
         ropes=1 + any("rope_factors_long" in tensor.name for tensor in header.tensors),
+        snaps=header.architecture in SNAPSHOTS,
     )
 
 

@@ -60,7 +60,7 @@ def elsewhere(names: Iterable[str]) -> Partner | None:
         lower = name.lower()
         if size := active(lower):
             for family in entries.families():
-                if family.has(lower) and not family.state:
+                if family.has(lower):
                     return _smaller(family, size)
     return None
 

@@ -28,6 +28,8 @@ _DRIVER_BYTES = 192 << 20
 _SMALLER = 0.75
 """After a plan that failed to load, the next one may take this share of its memory on the fullest
 device."""
+_KEPT_CELLS = 0.75
+"""Share of the cells that remains beside snapshots: without these speculation costs copies."""
 _MAX_PLANS = 8
 _ORDERED_DEVICES = 2
 """The most GPUs of which every order is tried."""
@@ -110,9 +112,28 @@ def gpus(placement: Placement, devices: Sequence[Device]) -> list[str]:
 
 
 def _best(wish: Wish, devices: Sequence[Device], limits: Mapping[str, int]) -> Plan | None:
-    """The plan of the highest rung that fits these limits."""
-    found = (_Search(wish, rung, devices, limits).plan() for rung in _rungs(wish))
-    return next(filter(None, found), None)
+    """The plan of the highest rung that fits these limits, with the snapshots that it bears."""
+    for rung in _rungs(wish):
+        if plan := _Search(wish, rung, devices, limits).plan():
+            return _with_snapshots(wish, rung, devices, limits, plan)
+    return None
+
+
+def _with_snapshots(
+    wish: Wish, rung: Rung, devices: Sequence[Device], limits: Mapping[str, int], plan: Plan
+) -> Plan:
+    """The plan with the most snapshots for which little is given up, and no layer moves."""
+    snapshots = wish.snapshots
+    while snapshots > 0:
+        found = _Search(wish, rung._replace(snapshots=snapshots), devices, limits).plan()
+        if (
+            found
+            and (found.target, found.draft) == (plan.target, plan.draft)
+            and found.cells >= _KEPT_CELLS * plan.cells
+        ):
+            return found
+        snapshots //= 2
+    return plan
 
 
 def _rungs(wish: Wish) -> Iterator[Rung]:
@@ -306,7 +327,7 @@ class _Search:
                 need = outline.device_bytes[at]
                 need -= outline.expert_bytes[at] if at in apart else 0
                 need += outline.kv_bytes(cells, placement.kv_type, at, at + 1)
-                need += outline.state_bytes(self.rung.slots, at, at + 1)
+                need += outline.state_bytes(self.rung.states, at, at + 1)
                 left -= need + (output if at == outline.blocks - 1 else 0)
                 if left < 0:
                     break

@@ -39,6 +39,10 @@ _JUDGED_ROWS = 32
 _STATE_COPIES = 2
 """Copies of each session's state on the host, which `engine/kv/rollback.py` keeps."""
 
+MOST_SNAPSHOTS = 8
+"""States that a forward leaves of each session besides the last one, where memory bears it. Drafts
+of models are hardly ever longer; behind longer ones a copy comes back."""
+
 _GRAPH_ROWS = 32
 """Row counts up to this have a graph with scratch memory of its own on GPUs, where llama.cpp is
 compiled with `engine/native/graphs.cmake`."""
@@ -103,7 +107,8 @@ class Plan(msgspec.Struct, frozen=True):
 
     `rows` are the most of one forward of the target, `outputs` those of them that may want logits.
     `cells` are the tokens that all sessions together may hold, `start_cells` those with KV at
-    first, `context` the most of one session. `parts` count the memory when all `cells` are in use.
+    first, `context` the most of one session. `snapshots` are the states that a forward leaves of
+    each session besides the last one. `parts` count the memory when all `cells` are in use.
     `fits` is False for a last attempt that exceeds the free memory.
     """
 
@@ -118,6 +123,7 @@ class Plan(msgspec.Struct, frozen=True):
     parts: list[Part]
     fits: bool = True
     embeds: bool = False
+    snapshots: int = 0
 
     def taken(self) -> dict[str, int]:
         """Bytes by device."""
@@ -136,11 +142,17 @@ class Plan(msgspec.Struct, frozen=True):
 
 
 class Rung(NamedTuple):
-    """The slots, the least number of cells (`floor`) and whether there is a draft."""
+    """The slots, the least number of cells (`floor`), whether there is a draft, and snapshots."""
 
     slots: int
     floor: int
     draft: bool
+    snapshots: int = 0
+
+    @property
+    def states(self) -> int:
+        """States of a recurrent layer, of all slots together."""
+        return self.slots * (1 + self.snapshots)
 
     @property
     def start_cells(self) -> int:
@@ -161,11 +173,10 @@ class Wish:
     def of(cls, config: Config, outlines: Sequence[Outline], own: Own = Own()) -> Wish:  # noqa: B008 — frozen value
         """The wish for a target and perhaps its draft.
 
-        The draft is dropped where the target is recurrent or generates no text.
+        The draft is dropped where the target generates no text.
         """
         target = outlines[0]
-        alone = target.embeds or any(target.state_values)
-        draft = None if alone or len(outlines) == 1 else outlines[1]
+        draft = None if target.embeds or len(outlines) == 1 else outlines[1]
         return cls(config, target, draft, own)
 
     @property
@@ -177,6 +188,12 @@ class Wish:
     def slots(self) -> int:
         """Sessions wanted at the same time."""
         return EMBEDDED_TEXTS if self.target.embeds else self.config.engine.slots
+
+    @property
+    def snapshots(self) -> int:
+        """The states that a forward is to leave besides the last one, where memory bears it."""
+        able = self.target.snaps and any(self.target.state_values) and not self.target.embeds
+        return min(MOST_SNAPSHOTS, self.config.speculation.max_draft) if able else 0
 
     @property
     def context(self) -> int:
@@ -217,6 +234,7 @@ class Wish:
             draft=None if draft is None else draft.without_idle(),
             parts=self.parts(rung, target, draft, cells),
             embeds=self.target.embeds,
+            snapshots=rung.snapshots,
         )
 
     def parts(self, rung: Rung, target: Layout, draft: Layout | None, cells: int) -> list[Part]:
@@ -247,7 +265,8 @@ class Wish:
             states = self.target.state_bytes(rung.slots)
             copies.append(self.target.kv_bytes(cells, engine.target.kv_type) // 2 + states)
         if self.draft and draft and not self._lazy(draft, self._stepping(draft)):
-            copies.append(self.draft.kv_bytes(cells, engine.draft.kv_type) // 2)
+            states = self.draft.state_bytes(rung.slots)
+            copies.append(self.draft.kv_bytes(cells, engine.draft.kv_type) // 2 + states)
         return max(copies)
 
     def _lazy(self, layout: Layout, how: Placement) -> bool:
@@ -262,7 +281,7 @@ class Wish:
 
     def first_parts(self, plan: Plan) -> list[Part]:
         """Each device's share while a context has its first cells."""
-        rung = Rung(plan.slots, plan.start_cells, plan.draft is not None)
+        rung = Rung(plan.slots, plan.start_cells, plan.draft is not None, plan.snapshots)
         return self.parts(rung, plan.target, plan.draft, plan.start_cells)
 
     def target_parts(self, rung: Rung, layout: Layout, cells: int) -> list[Part]:
@@ -287,7 +306,7 @@ class Wish:
         outputs = min(rows, self.outputs(rung.slots))
         lazy = self._lazy(layout, placement)
         how = _How(placement.kv_type, flash, seen, outputs, placement.mlock, lazy)
-        return _parts("draft", self.draft, layout, rung, cells, rows, how)
+        return _parts("draft", self.draft, layout, rung._replace(snapshots=0), cells, rows, how)
 
 
 class _How(NamedTuple):
@@ -330,7 +349,7 @@ def _parts(  # noqa: PLR0913, PLR0917 - everything that memory depends on
         if count:
             end = at + count
             kv = outline.kv_bytes(cells, how.kv_type, at, end)
-            kv += outline.state_bytes(rung.slots, at, end)
+            kv += outline.state_bytes(rung.states, at, end)
             last = end == outline.blocks
             compute = visiting + (logits if last else scratch)
             heads = last and how.outputs > 0
@@ -342,7 +361,7 @@ def _parts(  # noqa: PLR0913, PLR0917 - everything that memory depends on
     weights = outline.input_bytes + sum(outline.host_bytes[:first]) + outline.experts_bytes(apart)
     weights *= 2 if how.locked else 1
     keys = outline.kv_bytes(cells, how.kv_type, 0, first)
-    kv = keys + outline.state_bytes(rung.slots, 0, first)
+    kv = keys + outline.state_bytes(rung.states, 0, first)
     scratch = outline.attention_bytes(rows, how.seen, flash=how.flash, host=True)
     scratch *= first > 0 or len(apart) > 0
     compute = scratch

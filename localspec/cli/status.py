@@ -186,10 +186,8 @@ def _speculation_rows(model: Json) -> Iterator[tuple[str, str]]:
         yield "drafters", ", ".join(model["drafters"])
     if why := model.get("speculation_off"):
         yield ("no draft", why) if model.get("drafters") else ("speculation", f"off: {why}")
-    yield from _rows_as_they_are(model, "head", "corpus")
-    if model.get("exactness"):
-        detail = model.get("exactness_detail")
-        yield "exactness", model["exactness"] + (f": {detail}" if detail else "")
+    yield from _rows_as_they_are(model, "head", "corpus", "rollback")
+    yield from _exactness_rows(model)
     if model.get("safe_kernels"):
         yield (
             "kernels",
@@ -206,6 +204,13 @@ def _speculation_rows(model: Json) -> Iterator[tuple[str, str]]:
         yield "accepted", f"{source} {accepted} of {drafted}{share(accepted, drafted)}"
     if model.get("routing"):
         yield "requests", ", ".join(f"{count} {reason}" for reason, count in _counts(model))
+
+
+def _exactness_rows(model: Json) -> Iterator[tuple[str, str]]:
+    """Rows about what forwards agree on."""
+    if model.get("exactness"):
+        detail = model.get("exactness_detail")
+        yield "exactness", model["exactness"] + (f": {detail}" if detail else "")
 
 
 def _costs(model: Json) -> list[tuple[int, float]]:

@@ -173,20 +173,32 @@ class BatchCost:
     def rollback_costs(self, survival: Sequence[float]) -> list[RollbackCost]:
         """Costs of verifying 0, 1 ... of these nodes beyond the forward.
 
-        Nothing where cells can be forgotten. Elsewhere a copy is made before, and where a node is
-        rejected the copy is brought back, and the nodes before it are read again in the next
-        forward, with the token that came before them.
+        Nothing where cells can be forgotten. Elsewhere, and where snapshots do not reach, a copy is
+        made before, and where a node is rejected farther back than they reach the copy is brought
+        back, and the nodes before it are read again in the next forward, with the token that came
+        before them.
         """
-        copy = self.costs.copy_seconds
+        copy, reach = self.costs.copy_seconds, self.costs.snapshots
         if copy is None:
             return [_FREE] * (len(survival) + 1)
         found, alive, expected = [_FREE], 1.0, 0.0
-        for nodes, chance in enumerate(survival, start=1):
-            again, apart = self._beside(nodes)
+        for nodes, chance in enumerate((*[1.0] * reach, *survival)[: len(survival)], start=1):
+            apart = self._beside(nodes)[1]
+            if nodes <= reach:
+                found.append(RollbackCost(apart, apart))
+                continue
+            again = self._beside(nodes - reach)[0]
             expected += (alive - chance) * (copy + again)
             alive = chance
             found.append(RollbackCost(copy + apart + expected, copy + apart + copy + again))
         return found
+
+    def rollback_cost(self, nodes: int, kept: float) -> RollbackCost:
+        """The same for so many nodes of one kind, of which so many are expected to be kept."""
+        if self.costs.copy_seconds is None or not nodes:
+            return _FREE
+        alive = kept / (1 + kept)
+        return self.rollback_costs([alive**place for place in range(1, nodes + 1)])[nodes]
 
     def _beside(self, rows: int) -> tuple[float, float]:
         """Seconds of so many rows more in one session, and how far that is beyond `rises`.

@@ -305,6 +305,7 @@ class Controller:
                 seconds, stride = reading.each_round(self.costs, source, len(base), view.cells)
                 worth, gain = stopping_table.ahead(target_confidence, survival)
                 nodes = round(gain) + 1
+                seconds += self._batch_cost.rollback_cost(nodes, gain).seconds
                 yield Option(base, source, worth - rate * seconds, gain, nodes, stride=stride)
 
     def _affordable(
@@ -328,7 +329,8 @@ class Controller:
                 batch_cost.rise(rows, nodes + budget, view.cells)
                 for batch_cost in (self._batch_cost, self._steady)
             )
-            if budget * step + max(rises) <= risk:
+            back = self._batch_cost.rollback_cost(nodes + budget, 0.0).most
+            if budget * step + max(rises) + back <= risk:
                 return view.budget - nodes if budget == most else budget
         return 0
 

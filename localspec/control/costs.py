@@ -117,6 +117,8 @@ class Costs:
         self._host_rows = Slope(_HOST_SHARE)
         self.copy_seconds: float | None = None
         """Seconds to copy a state, or to restore it; None where memory is cells."""
+        self.snapshots = 0
+        """Tokens that the target's memory takes back without a copy of its state; not on disk."""
         self.furthest = 0.0
         """The most tokens that a measured row looked back on."""
         self._row_seconds = self._attended_seconds = self._change_seconds = 0.0

@@ -50,7 +50,7 @@ class SplitCost(BatchCost):
     def plain(self, sessions: int, attended: float) -> float:
         """Seconds of a decode without drafts."""
         rows = dict.fromkeys(range(sessions), self.multiple)
-        made = sum(map(self.costs.target, forwards(rows, self.layout)))
+        made = sum(map(self.costs.target, forwards(rows, self.layout, self.costs.snapshots)))
         return made + attended * self.costs.attended_seconds
 
     def _found(self, rows: int) -> tuple[float, int]:
@@ -61,7 +61,7 @@ class SplitCost(BatchCost):
 
     def _apart(self, rows: Sequence[int]) -> float:
         """Seconds of the forwards that are made of neighbours with so many rows each."""
-        made = forwards(dict(enumerate(rows)), self.layout)
+        made = forwards(dict(enumerate(rows)), self.layout, self.costs.snapshots)
         changes = sum(made[place] != made[place - 1] for place in range(len(made)))
         return sum(map(self.costs.target, made)) + changes * change_of_rows(self.costs)
 

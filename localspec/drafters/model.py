@@ -3,6 +3,9 @@
 What it decoded for a draft stays in its memory after the round, so that no token is ever decoded
 twice: after a rejection it reads the correction, after a full acceptance its own last token and the
 bonus. llama-server throws the drafted cells away and decodes them again each round.
+
+A memory that is a state is copied before the first token of a draft. After a rejection the copy
+comes back, and what was accepted is read again in the forward that reads the correction.
 """
 
 from __future__ import annotations
@@ -16,7 +19,7 @@ from typing import cast
 import numpy as np
 
 from localspec.engine.kv.prefixes import Storable
-from localspec.engine.kv.rollback import Stored
+from localspec.engine.kv.rollback import Stored, restores
 from localspec.engine.kv.slots import common_prefix
 from localspec.errors import EngineError
 from localspec.types import (
@@ -42,6 +45,8 @@ nothing (Xiao et al., 2023, "Efficient Streaming Language Models with Attention 
 _EDGES = (0.3, 0.5, 0.8, 0.9, 0.97)
 _PRIORS = (0.28, 0.47, 0.7, 0.9, 0.97, 0.996)
 """A draft model's confidence is honest: measured agreement of the 0.5B with the 1.5B target."""
+_LASTING_TOKENS = 32
+"""Less is read again as fast as it is copied."""
 _FAR = 16.0
 """Logits so far below the largest add less than 2 % together: no bin would notice."""
 
@@ -71,6 +76,7 @@ class ModelDrafter:
         self._held: list[list[Token]] = [[] for _ in range(context.n_slots)]
         self._open: dict[int, ModelSession] = {}
         self._reading: set[int] = set()
+        self._restores = restores(context)
         if isinstance(context, Sharing):
             context.on_full = self._forget_one
         for slot in range(context.n_slots):
@@ -115,13 +121,41 @@ class ModelDrafter:
         active = [chain for chain, feed in zip(active, feeds, strict=True) if feed[1]]
         rows = [row for feed in feeds for row in feed[0]]
         stride = min((chain.request.stride for chain in chains), default=1)
+        if self._restores:
+            rows = self._committed_first(active, rows)
         while len(rows) > stride and not any(row.wants_logits for row in rows[:stride]):
             self._decode(rows[:stride])
             del rows[:stride]
+        roots = [chain for chain in active if self._restores and not chain.request.prefix.tokens]
         while rows:
             logits = iter(self._decode(rows))
+            for chain in roots:
+                self._checkpoint(chain.session)
+            roots.clear()
             active = [chain for chain in active if self._hear(chain, logits)]
             rows = [row for chain in active for row in self._next_rows(chain)]
+
+    def _committed_first(self, active: Sequence[_Chain], rows: list[Row]) -> list[Row]:
+        """Read the text alone where a prefix follows, and copy the state between; what remains."""
+        texts = {
+            chain.session.slot: chain.session for chain in active if chain.request.prefix.tokens
+        }
+        first = [
+            row for row in rows if row.slot in texts and row.position < len(texts[row.slot].seen)
+        ]
+        if not first:
+            return rows
+        self._decode(first)
+        for slot in dict.fromkeys(row.slot for row in first):
+            self._checkpoint(texts[slot])
+        read = set(first)
+        return [row for row in rows if row not in read]
+
+    def _checkpoint(self, session: ModelSession) -> None:
+        """Copy the state behind the text; the first copy is kept for the next prompt."""
+        lasting = not session.kept and len(session.seen) >= _LASTING_TOKENS
+        self._context.checkpoint(session.slot, lasting=lasting)
+        session.kept = True
 
     def read(self, session: DraftSession, most: int) -> int:
         """Read at most so many pending tokens, but not the last, with which the next draft begins.
@@ -135,15 +169,16 @@ class ModelDrafter:
         if not new:
             return 0
         try:
-            self._context.truncate(mine.slot, start)
-            self._decode([Row(token, start + at, mine.slot) for at, token in enumerate(new)])
+            back = self._context.truncate(mine.slot, start)
+            new[:0] = mine.seen[back:start]
+            self._decode([Row(token, back + at, mine.slot) for at, token in enumerate(new)])
         except EngineError:
             mine.forget()
             self._context.truncate(mine.slot, 0)
             raise
-        mine.held[start:] = new
-        mine.agreed += len(new)
-        return len(new)
+        mine.held[back:] = new
+        mine.agreed = back + len(new)
+        return mine.agreed - start
 
     def held(self, slot: int) -> list[Token]:
         """The tokens that the slot holds, those of a rejected draft included."""
@@ -191,7 +226,7 @@ class ModelDrafter:
             keep += common_prefix(held[keep:], chain.request.prefix.tokens)
         keep = min(keep, len(wanted) - 1)
         if keep < len(held):
-            self._context.truncate(session.slot, keep)
+            keep = self._context.truncate(session.slot, keep)
             del held[keep:]
         new = wanted[keep : keep + chain.request.read]
         complete = keep + len(new) == len(wanted)
@@ -203,10 +238,14 @@ class ModelDrafter:
         return rows, complete
 
     def _asking(self, chain: _Chain) -> list[Row]:
-        """The last row held, and what is guessed to follow it: what a forward tells more about."""
+        """The last row held, and what is guessed to follow it: what a forward tells more about.
+
+        Nothing is guessed for a state, which could not forget what was guessed wrong.
+        """
         session, request = chain.session, chain.request
         room = request.budget - len(chain.tokens) - 1
-        chain.guess = list(request.guess(chain.draft()))[:room]
+        if not self._restores:
+            chain.guess = list(request.guess(chain.draft()))[:room]
         first = len(session.held) - 1
         session.held += chain.guess
         return [
@@ -287,7 +326,8 @@ class ModelSession:
 
     `tokens` are the text, and `seen` what the draft model takes for it: what stands before and
     behind a gap follows one another there. `held` is what the slot's KV cache holds, drafted tokens
-    of the last round included; its first `agreed` tokens are those of `seen`.
+    of the last round included; its first `agreed` tokens are those of `seen`. Of a state that was
+    `kept` there is a copy for later prompts.
     """
 
     slot: int
@@ -296,6 +336,7 @@ class ModelSession:
     sampler: Proposing
     held: list[Token]
     agreed: int
+    kept: bool = False
 
     @property
     def pending(self) -> int:

@@ -14,6 +14,7 @@ from localspec.control.forwards import forwards
 from localspec.control.round import Policy
 from localspec.control.scheduler import Need, Share
 from localspec.engine.exactness.classes import Shape, layout_of
+from localspec.engine.kv.rollback import snapshots_of
 from localspec.engine.rows import by_slot, rows_of
 from localspec.engine.session import Session
 from localspec.types import Backend, Draft, Row
@@ -73,7 +74,8 @@ class Batcher:
             for session, share in pairs
             for row in rows_of(session, share, drafts.get(session, NO_DRAFT), self._shape.multiple)
         ]
-        made = forwards({session.slot: share.rows for session, share in pairs}, self._layout)
+        counts = {session.slot: share.rows for session, share in pairs}
+        made = forwards(counts, self._layout, snapshots_of(self._target))
         return Batch(
             going,
             shares,

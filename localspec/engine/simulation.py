@@ -13,6 +13,7 @@ from typing import Literal, Protocol
 
 from localspec.control.forwards import forwards
 from localspec.control.round import Plan, Policy, Round, SessionStats, View
+from localspec.engine.kv.rollback import Rollback, restores, snapshots_of
 from localspec.engine.speculation.states import FeatureHead, Prediction
 from localspec.machine import History, Host, Machine
 from localspec.types import Backend, Draft, Floats, Row, Sharing, Signal, Token
@@ -41,6 +42,7 @@ class SimulatedBackend:
         self.max_rows = backend.max_rows
         self._sharing = backend if isinstance(backend, Sharing) else None
         self._backend, self._history, self._clock = backend, history, clock
+        self.rollback: Rollback = "restore" if restores(backend) else "trim"
 
     @property
     def context(self) -> int:
@@ -71,6 +73,11 @@ class SimulatedBackend:
     def kv_cells(self) -> int:
         """As the backend has them."""
         return self._sharing.kv_cells if self._sharing else 0
+
+    @property
+    def snapshots(self) -> int:
+        """As the backend has them."""
+        return snapshots_of(self._backend)
 
     @property
     def states(self) -> Floats | None:

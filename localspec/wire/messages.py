@@ -229,6 +229,7 @@ class Ready(msgspec.Struct, frozen=True, tag="ready"):
     `cells` of all `slots`; `template` is the origin of the chat template where that is not the
     file; `format` is the format of calls, `format_warning` its problem, if it has one. `head` is
     the head that drafts, or why none does, where there is one.
+    `rollback` says how rejected tokens are taken back, where that is not by forgetting cells.
     """
 
     model: str
@@ -258,6 +259,7 @@ class Ready(msgspec.Struct, frozen=True, tag="ready"):
     format: str = ""
     format_warning: str = ""
     head: str = ""
+    rollback: str = ""
 
 
 class Refused(msgspec.Struct, frozen=True, tag="refused"):

@@ -34,7 +34,8 @@ from localspec.worker.exactness_probe import BackgroundProbe, NearProbe
 from localspec.worker.grammars import Grammars
 from localspec.worker.idle import IdleTask, IdleTasks
 from localspec.worker.kernel_speedup import KernelSpeedup
-from localspec.worker.loader import Loader, OnProgress, model_files
+from localspec.worker.load_files import model_files
+from localspec.worker.loader import Loader, OnProgress
 from localspec.worker.measuring import Measuring
 from localspec.worker.prefix_facts import facts
 from localspec.worker.prefixes import KeepTexts, WorkerPrefixes
@@ -204,6 +205,7 @@ def _load(  # noqa: PLR0913, PLR0917 - everything that a load depends on
         place = loader.place
         priced = place.context(target, "target")
         profile = loader.profile("strict" if loader.strict else "standard")
+        profile.costs.snapshots = target.snapshots
         threads = loader.threads.choose(target, profile)
         fresh = profile.shape is None
         if profile.shape is None and target.rollback == "restore":

@@ -42,7 +42,8 @@ from localspec.wire.messages import (
     Tokenize,
 )
 from localspec.worker import limits, planning
-from localspec.worker.loader import OnProgress, model_files
+from localspec.worker.load_files import model_files
+from localspec.worker.loader import OnProgress
 from localspec.worker.preprocessing import Preprocessing
 from localspec.worker.preprocessing import Request as Unread
 from localspec.worker.questions import answer_question

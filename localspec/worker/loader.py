@@ -25,15 +25,15 @@ from localspec.engine.llama import cores
 from localspec.engine.llama.shortlist import Shortlist
 from localspec.engine.simulation import Hardware, RealHardware, SimulatedHardware
 from localspec.engine.step import Engine
-from localspec.errors import ModelError
 from localspec.types import Backend, Drafter, FedBackend
 from localspec.wire.messages import DeviceMemory, Load, Ready
-from localspec.worker import heads, planning, translation
+from localspec.worker import heads, planning, snapshot_choice, translation
 from localspec.worker.corpus import CorpusIndex
 from localspec.worker.exactness_choice import with_exactness
 from localspec.worker.exactness_probe import BackgroundProbe
 from localspec.worker.fed_heads import FedHead
 from localspec.worker.kernel_speedup import KernelSpeedup
+from localspec.worker.load_files import model_files
 from localspec.worker.profile import Profile
 from localspec.worker.thread_choice import ThreadChoice
 
@@ -97,6 +97,7 @@ class Loader:
         self._lent = lent
         self.pair_fits = True
         self._no_draft: str | None = None
+        self._leaves_snapshots = False
         self.head: FeatureHead | None = None
         self.fed = FedHead(command, remote=bool(lent), parts=parts)
         self.corpus: CorpusIndex | None = None
@@ -144,6 +145,9 @@ class Loader:
             model.chat_template = self.command.template
         rows = max(self.plan.rows, *POINTS)
         context = self._context("target", model, placement, rows=rows, streams=self.strict)
+        if context.snapshots and not self.command.machine:
+            snapshot_choice.choose(context, self.place.clock)
+        self._leaves_snapshots = context.snapshots > 0
         self.head = self._find_head(context)
         self.fed.tap(context)
         return context
@@ -186,7 +190,11 @@ class Loader:
         """Rearrange the target's memory for this exactness. Slots are empty. Raises as `open`."""
         strict = exactness == "strict"
         target.arrange(
-            streams=strict, context=plan.context, cells=plan.start_cells, most_cells=plan.cells
+            streams=strict,
+            context=plan.context,
+            cells=plan.start_cells,
+            most_cells=plan.cells,
+            snapshots=self._snapshots(plan),
         )
         self.plan, self.command = plan, with_exactness(self.command, exactness)
         self._config = self.command.config
@@ -197,7 +205,8 @@ class Loader:
         plan = self.plan
         probed = plan.context if exactness == "strict" else 0  # a claim is as long as the context
         shows = self.head is not None  # a forward that shows states may be another one
-        where = (plan.target, plan.draft, plan.slots, probed, cores.counts(), shows, *self.fed.taps)
+        leaves = (*self.fed.taps, self._snapshots(plan))  # so is one that leaves states
+        where = (plan.target, plan.draft, plan.slots, probed, cores.counts(), shows, *leaves)
         command = with_exactness(self.command, exactness)
         return Profile.open(
             self.files,
@@ -264,8 +273,6 @@ class Loader:
 
     def _draft(self, target: Context) -> tuple[Backend | None, str | None]:
         """The draft's context, or None and, where there is a draft, the reason."""
-        if self.command.draft_path and target.rollback == "restore":
-            return None, "A draft model is for memories that forget by tokens; this one is a state."
         if self.command.no_draft:
             return None, self.command.no_draft
         if len(self.files) < 2 or self.plan.draft is None:  # noqa: PLR2004 - target and draft
@@ -281,7 +288,7 @@ class Loader:
         alone = stepping.flash_attention == "off" or self.strict or not self._claims
         rows = min(DRAFT_ROWS, self.plan.rows)
         context = self._context("draft", model, stepping, rows=rows, streams=alone)
-        if context.rollback != "trim":
+        if context.rollback == "none":
             return None, "The draft's memory cannot forget rejected tokens."
         words = Shortlist.of(model.n_vocab, model.special_tokens())
         if words and model.on_cpu and not self.command.machine and context.narrow(words):
@@ -337,6 +344,10 @@ class Loader:
         self._holds(stage, model.buffers)
         return model
 
+    def _snapshots(self, plan: Plan) -> int:
+        """States that forwards leave in such a plan, where that was found to pay."""
+        return plan.snapshots if self._leaves_snapshots else 0
+
     def _context(
         self, stage: str, model: Model, placement: Placement, *, rows: int, streams: bool
     ) -> Context:
@@ -353,6 +364,7 @@ class Loader:
             cells=self.plan.start_cells,
             most_cells=self.plan.cells,
             lazy=planning.own().lazy(placement, on_cpu=model.on_cpu),
+            snapshots=self.plan.snapshots if stage == "target" else 0,
         )
         self._parts.callback(context.close)
         self._holds(stage, context.buffers)
@@ -409,6 +421,7 @@ class Loader:
             gpus=planning.cards(),
             template=self._template(model),
             head=self.fed.sentence,
+            rollback=snapshot_choice.described(target.rollback, target.snapshots),
         )
 
     def _template(self, model: Model) -> str:
@@ -421,19 +434,3 @@ class Loader:
 def _is_host(buffer: str) -> bool:
     """Whether the CPU's kernels read a buffer of this name."""
     return buffer.startswith(("CPU", "AMX"))
-
-
-def model_files(command: Load) -> list[Path]:
-    """The files of target and draft.
-
-    Raises:
-        ModelError: one of them is not there.
-        ConfigError: config names a drafter that does not exist.
-    """
-    files = [Path(name) for name in (command.target_path, command.draft_path) if name]
-    for file in files:
-        if not file.is_file():
-            raise ModelError(f"There is no file {file}.", fix="Run `localspec models list`.")
-    for kind in command.config.speculation.drafters:
-        drafters.takes(kind)  # a wrong name is told before anything large is loaded
-    return files

@@ -104,6 +104,7 @@ class ExactnessSwitch:
                 self._others = [now]
                 self._loader.arrange(self._target, plan, "strict" if strict else "standard")
                 self._engine.arrange(self._engine.shape)
+                self._controller.costs.snapshots = self._target.snapshots
                 self._controller.arrange(self._engine.shape.multiple, self._engine.layout)
                 return
         raise OutOfMemory("There is no memory for the other exactness with all layers in place.")

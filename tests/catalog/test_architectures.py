@@ -45,7 +45,13 @@ def test_a_file_of_it_is_read_loaded_and_drafted_for_as_the_catalog_says(
     assert outline.input_bytes + sum(outline.device_bytes) >= found.weight_bytes
     model = Model.load(path, Placement(gpu_layers=0, threads=1))
     context = Context.open(
-        model, Placement(gpu_layers=0, threads=1), slots=1, context=256, rows=16, cells=256
+        model,
+        Placement(gpu_layers=0, threads=1),
+        slots=1,
+        context=256,
+        rows=16,
+        cells=256,
+        snapshots=2,
     )
     logits = context.decode([Row(token, at, 0, True) for at, token in enumerate((5, 9, 2))])
     assert logits.shape == (3, found.vocabulary_size)
@@ -55,6 +61,7 @@ def test_a_file_of_it_is_read_loaded_and_drafted_for_as_the_catalog_says(
     context.find_rollback()
     assert context.rollback == ("restore" if state else "trim")  # required of a draft model
     assert model.has_state == state == any(outline.state_values)
+    assert context.snapshots == (2 if outline.snaps else 0)
     held = sum(each.bytes for each in context.buffers if each.what == "KV")
     assert 0 < held <= 1.1 * outline.kv_bytes(256, "f16") + (1 << 20)
     states = sum(each.bytes for each in context.buffers if each.what == "RS")

@@ -32,6 +32,7 @@ MODEL: dict[str, Any] = {
     "context": 8192,
     "context_train": 32768,
     "drafters": ["lookup", "model"],
+    "rollback": "by copies of the state",
     "exactness": "standard",
     "exactness_detail": "1 to 4 rows agree",
     "devices": [{"device": "CPU", "what": "weights", "bytes": 1_100_000_000}],

@@ -53,6 +53,28 @@ def test_going_back_to_a_copy_is_priced(
         assert each.seconds == pytest.approx(copy + (apart if plain_rows > 1 else 0.0))
 
 
+@given(machines, few, survivals, st.floats(0, 1), st.integers(1, 8))
+def test_where_snapshots_reach_a_draft_needs_no_copy(
+    known: Costs, plain_rows: int, survival: list[float], copy: float, reach: int
+) -> None:
+    """A longer one needs it, and is read again as far only as snapshots do not reach."""
+    states = Costs.from_dict(known.to_dict() | {"copy_seconds": copy})
+    copied = batch_cost(states, plain_rows).rollback_costs(survival)
+    sure = batch_cost(states, plain_rows).rollback_costs([1.0] * len(survival))
+    apart = [0.0, *(each.seconds - copy for each in sure[1:])]
+    states.snapshots = reach
+    found = batch_cost(states, plain_rows).rollback_costs(survival)
+    assert len(found) == len(copied)
+    for nodes, each in enumerate(found):
+        if nodes <= reach:
+            assert each == pytest.approx((apart[nodes], apart[nodes]), abs=1e-9)
+        else:
+            assert each.seconds >= copy + apart[nodes] - 1e-9
+            short = copied[nodes - reach]
+            again = short.seconds - copy - apart[nodes - reach]
+            assert each.seconds == pytest.approx(copy + apart[nodes] + again, abs=1e-9)
+
+
 @pytest.mark.parametrize("elapsed", [0.0, LONG])
 @pytest.mark.parametrize("prior", [0.5, 0.8, 0.99])
 def test_the_dearer_a_copy_the_less_is_drafted(prior: float, elapsed: float) -> None:

@@ -145,13 +145,23 @@ def opened(
     slots: int,
     context: int,
     strict: bool = True,
+    snapshots: int = 0,
 ) -> Iterator[Harness]:
     """Two models and their contexts, probed for their exactness and closed again."""
     target, draft = Model.load(target_path), Model.load(draft_path)
     memory, draft_memory = (
-        Context.open(model, placement, slots=slots, context=context, rows=ROWS, streams=strict)
+        Context.open(
+            model,
+            placement,
+            slots=slots,
+            context=context,
+            rows=ROWS,
+            streams=strict,
+            snapshots=snapshots,
+        )
         for model in (target, draft)
     )
+    draft_memory.find_rollback()
     probed = classes.strict if strict else classes.standard
     shape = probed(memory, rollback=memory.find_rollback())
     yield Harness(target, draft, memory, draft_memory, shape, target_path)

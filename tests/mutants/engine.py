@@ -11,6 +11,9 @@ DRAFTING, SLOTS = "localspec/engine/speculation/drafting.py", "localspec/engine/
 ROLLBACK, CONTEXT = "localspec/engine/kv/rollback.py", "localspec/engine/llama/context.py"
 SHORTLIST = "laws/test_shortlist_law.py::"
 STATES = "laws/test_states_law.py::"
+SLOT_MEMORY = "localspec/engine/llama/slot_memory.py"
+SNAPSHOT_LAW = "laws/test_state_rollback_law.py::"
+SNAPSHOTS = SNAPSHOT_LAW + "test_a_snapshot_is_good_once_directly_after_its_forward"
 GRAMMAR_FAILS = "laws/test_blast_radius.py::test_a_grammar_that_fails_ends_its_own_request[mask-1]"
 LAST_ONE_FAILS = "laws/test_blast_radius.py::test_a_grammar_that_fails_ends_its_own_request[mask-7]"
 ALWAYS_RIGHT = "laws/test_drafts_law.py::test_a_draft_model_equal_to_the_target_is_accepted"
@@ -78,14 +81,14 @@ ENGINE = [
     Mutant(
         "rollback: rejected cells stay",
         ROLLBACK,
-        "            if session.cached < there:",
-        "            if session.cached > there:",
+        "            if (wanted := session.cached) < there:",
+        "            if (wanted := session.cached) > there:",
         ("laws/test_lossless.py::test_a_request_may_choose_its_drafters_and_its_depth",),
     ),
     Mutant(
         "rollback: drafts are verified without a copy of the state",
         ROLLBACK,
-        "            if share.nodes or lasting:",
+        "            if share.nodes > back.get(session.slot, 0) or lasting:",
         "            if lasting:",
         (STATES + "test_a_rejection_reads_no_more_again_than_was_accepted",),
     ),
@@ -98,10 +101,31 @@ ENGINE = [
     ),
     Mutant(
         "rollback: a state is not brought back",
-        CONTEXT,
-        "            if checkpoint is not None:",
-        "            if checkpoint is None:",
+        SLOT_MEMORY,
+        "        self._load(slot, checkpoint.state, _STATE_ONLY)\n        return",
+        "        return",
         (STATES + "test_drafts_change_no_token",),
+    ),
+    Mutant(
+        "rollback: snapshots outlive a forward that moves states",
+        ROLLBACK,
+        "            self._back.clear()",
+        "            pass",
+        (SNAPSHOT_LAW + "test_other_sessions_forwards_do_not_change_what_comes_back",),
+    ),
+    Mutant(
+        "rollback: a snapshot is good twice",
+        ROLLBACK,
+        "        del self._back[slot]",
+        "        assert self._back[slot]",
+        (SNAPSHOTS,),
+    ),
+    Mutant(
+        "rollback: every row of a forward leaves a snapshot, the first one too",
+        "localspec/control/forwards.py",
+        "back |= {slot: min(count - 1, snapshots)",
+        "back |= {slot: min(count, snapshots)",
+        (SNAPSHOTS,),
     ),
     Mutant(
         "judging: a failing grammar is the engine's end",
@@ -304,7 +328,7 @@ ENGINE = [
     Mutant(
         "tariff: slots with memories of their own share any forward",
         "localspec/control/split_cost.py",
-        "        made = forwards(dict(enumerate(rows)), self.layout)",
+        "        made = forwards(dict(enumerate(rows)), self.layout, self.costs.snapshots)",
         "        made = [sum(rows)]",
         ("control/test_sharing.py::test_a_draft_beside_others_is_a_forward_more",),
     ),

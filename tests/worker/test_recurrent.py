@@ -15,6 +15,7 @@ import recurrent
 import tiny
 from worker_peer import GREEDY, Script
 
+from localspec.catalog import header
 from localspec.config import Config, Engine, Placement
 from localspec.engine.llama.context import Context
 from localspec.engine.llama.model import Model
@@ -26,6 +27,10 @@ from localspec.worker import assemble
 from localspec.worker.assemble import Loaded
 
 KINDS: dict[str, Callable[[Path], Path]] = {"mamba": recurrent.mamba, "lfm2": recurrent.lfm2}
+HOW = (
+    "by snapshots of the state up to 8 tokens back, by copies beyond",
+    "by copies of the state",
+)
 NEAR = 0.01
 """Logits of forwards of one row and of many differ by less, in a range of 30."""
 PROMPT = list(b"what the model has read it keeps")
@@ -54,13 +59,17 @@ def loaded(
 
 def asked(id_: str, tokens: list[int], client: str = "c", **fields: Any) -> Generate:
     """A greedy completion of 20 tokens, drafted if that were possible."""
-    defaults: dict[str, Any] = {"max_tokens": 20, "sampling": GREEDY, "ignore_eos": True}
+    defaults: dict[str, Any] = {
+        "max_tokens": 20,
+        "sampling": GREEDY,
+        "ignore_eos": True,
+        "speculation": SpeculationParams(mode="always"),
+    }
     return Generate(
         id=id_,
         endpoint="completion",
         client=client,
         prompt_tokens=tokens,
-        speculation=SpeculationParams(mode="always"),
         **{**defaults, **fields},
     )
 
@@ -98,17 +107,30 @@ def test_it_loads_is_measured_and_drafts_where_that_costs_nothing(loaded: Loaded
     assert 0 < figures.accepted <= figures.drafted
 
 
-def test_a_draft_model_is_left_out_with_a_reason(model: Path, tmp_path: Path) -> None:
-    """Its weights are not even read."""
-    draft = tiny.build(tmp_path / "draft.gguf")
-    engine = Engine(slots=1, context=256, target=Placement(threads=1), exactness="standard")
+@pytest.mark.parametrize("build", [tiny.build, recurrent.mamba])
+def test_a_draft_model_drafts_for_it_and_may_be_one_itself(
+    build: Callable[[Path], Path], model: Path, tmp_path: Path
+) -> None:
+    """And what is said about it: how rejected tokens are taken back."""
+    draft = build(tmp_path / "draft.gguf")
+    alone = Placement(threads=1)
+    engine = Engine(slots=2, context=256, target=alone, draft=alone, exactness="standard")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_CACHE_HOME", str(tmp_path))
         command = Load("tiny", str(model), str(draft), Config(engine=engine))
         with assemble.load(command, lambda *_: None) as loaded:
-            assert "this one is a state" in (loaded.ready.speculation_off or "")
-            assert "model" not in loaded.ready.drafters
-            assert not [one for one in loaded.ready.devices if one.what.startswith("draft")]
+            Script([]).run(loaded)
+            assert loaded.ready.speculation_off is None
+            assert "model" in loaded.ready.drafters
+            assert [one for one in loaded.ready.devices if one.what.startswith("draft")]
+            assert loaded.ready.rollback in HOW
+            assert loaded.ready.rollback == HOW[1] or header.read(model).architecture == "lfm2"
+            always = SpeculationParams(mode="always", drafters=["model"])
+            script = Script([asked("a", PROMPT, speculation=always)]).run(loaded)
+            figures = script.all(Finished)[0].speculation
+            assert figures.sources["model"].drafted > 0
+            plain = asked("b", PROMPT, client="other", speculation=SpeculationParams(mode="off"))
+            assert answers(loaded, asked("c", PROMPT, client="third")) == answers(loaded, plain)
 
 
 def test_a_continued_turn_reads_only_the_new_text(loaded: Loaded) -> None:

@@ -8,6 +8,7 @@ from operator import attrgetter
 
 import numpy as np
 
+from localspec.engine.kv.rollback import snapshots_of
 from localspec.errors import NoRoom
 from localspec.types import Backend, Floats, Row
 
@@ -31,6 +32,11 @@ class Apart:
     def context(self) -> int:
         """As the target has it."""
         return self._target.context
+
+    @property
+    def snapshots(self) -> int:
+        """As the target has them."""
+        return snapshots_of(self._target)
 
     def decode(self, rows: Sequence[Row]) -> Floats:
         """As the target does, slot by slot.

@@ -1,24 +1,28 @@
-"""How a memory goes back: cell by cell, to copies of its state, or not at all.
+"""How a memory goes back: cell by cell, to states that were kept, or not at all.
 
 Keys and values stand in cells, one for each token, and the last ones can be forgotten. A recurrent
-or hybrid model has read its text into a state of one size, which only a copy brings back. Then
-`Backend.truncate` goes back farther than it was asked to, to the latest copy, and what lies between
-is read again: by a session with its next rows, elsewhere by `Rereading`.
+or hybrid model has read its text into a state of one size. Of some, a forward leaves the states
+before its last rows as well (snapshots, llama.cpp's `n_rs_seq`): it goes back to these for nothing.
+Otherwise only a copy brings a state back (checkpoint). Then `Backend.truncate` goes back farther
+than it was asked to, to the latest copy, and what lies between is read again: by a session with its
+next rows, elsewhere by `Rereading`.
 """
 
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, Protocol, TypeAlias, runtime_checkable
 
+from localspec.control.forwards import moves, taken_back
 from localspec.control.scheduler import Share
 from localspec.engine.session import Session
 from localspec.types import Backend, Floats, Row, Token
 
 Rollback: TypeAlias = Literal["trim", "restore", "none"]
-"""How a memory goes back: it trims its last cells, restores a checkpoint, or only begins anew."""
+"""How a memory goes back: it trims its last cells, restores a state, or only begins anew."""
 
 _REREAD_ROWS = 32
 """Rows of a forward that reads again."""
@@ -29,6 +33,76 @@ STRIDE = 512
 what one forward reads on most machines."""
 MOST_COPIES = 16
 """Lasting copies of one slot: with distances that double, as many reach over any context."""
+
+
+@runtime_checkable
+class Restoring(Protocol):
+    """A backend that tells how its memory goes back."""
+
+    rollback: Rollback
+
+
+def restores(target: Backend) -> bool:
+    """Whether its memory is a state, so that `truncate` may go back farther than it is asked to."""
+    return isinstance(target, Restoring) and target.rollback == "restore"
+
+
+@runtime_checkable
+class Snapshotting(Protocol):
+    """A backend whose forwards leave the states before their last rows."""
+
+    @property
+    def snapshots(self) -> int:
+        """How many of them; 0 where there are none."""
+
+
+def snapshots_of(target: Backend) -> int:
+    """How many last tokens a slot can take back after one forward of more rows; 0 for none."""
+    return target.snapshots if isinstance(target, Snapshotting) else 0
+
+
+class Snapshots:
+    """How far each slot of one context can go back by the states that its latest forward left.
+
+    They are good for one rollback, directly after that forward: another forward of several slots
+    may move the states of the others without their snapshots.
+
+    Args:
+        most: States that a forward leaves of each slot besides the last one.
+    """
+
+    def __init__(self, most: int = 0) -> None:
+        self.most = most
+        self._back: dict[int, int] = {}
+        self._pending: set[int] = set()
+
+    def left_by(self, rows: Sequence[Row]) -> None:
+        """Note a decode of these rows."""
+        if not self.most:
+            return
+        counts = Counter(row.slot for row in rows)
+        if moves(counts, self.most):
+            self._back.clear()
+        self._back |= taken_back(counts, self.most)
+        self._pending -= counts.keys()
+
+    def reach(self, slot: int, tokens: int) -> bool:
+        """Whether so many last tokens can be taken back."""
+        return 0 < tokens <= self._back.get(slot, 0)
+
+    def use(self, slot: int) -> None:
+        """Note such a rollback: the state comes back with the slot's next forward."""
+        del self._back[slot]
+        self._pending.add(slot)
+
+    def pending(self, slot: int) -> bool:
+        """Whether a rollback awaits the slot's next forward."""
+        return slot in self._pending
+
+    def lose(self, slot: int) -> None:
+        """Note that the slot's state is another one, or will be shared."""
+        self._back.pop(slot, None)
+        self._pending.discard(slot)
 
 
 @dataclass(slots=True)
@@ -235,15 +309,17 @@ class StateCopies:
     def prepare(self, sessions: Sequence[Session], shares: Sequence[Share]) -> list[int]:
         """Before a forward; how many tokens each session's memory will hold after it.
 
-        There are copies where drafts may be wrong, and lasting ones where the next prompt of that
-        client may part from this one: where reading goes on after an earlier turn, at the borders
-        of turns, before the last rows of a prompt, and every `STRIDE` tokens.
+        There are copies where drafts may be wrong by more than snapshots take back, and lasting
+        ones where the next prompt of that client may part from this one: where reading goes on
+        after an earlier turn, at the borders of turns, before the last rows of a prompt, and every
+        `STRIDE` tokens.
         """
         self.copies, self.seconds = 0, 0.0
         began = self._clock()
+        back = self._back(sessions, shares)
         for session, share in zip(sessions, shares, strict=True) if self._restores else ():
             lasting = session.cached >= _LASTING_TOKENS and self._parting(session, share)
-            if share.nodes or lasting:
+            if share.nodes > back.get(session.slot, 0) or lasting:
                 self._target.checkpoint(session.slot, lasting=lasting)
                 self.copies += 1
         if self.copies:
@@ -269,12 +345,20 @@ class StateCopies:
             self._latest[session.slot] = session, at
         return found
 
+    def _back(self, sessions: Sequence[Session], shares: Sequence[Share]) -> Mapping[int, int]:
+        """How many tokens each slot will be able to take back by snapshots."""
+        snapshots = snapshots_of(self._target)
+        if not snapshots or not any(share.nodes for share in shares):
+            return {}
+        pairs = zip(sessions, shares, strict=True)
+        return taken_back({session.slot: share.rows for session, share in pairs}, snapshots)
+
     def settle(self, sessions: Sequence[Session], held: Sequence[int]) -> None:
         """After a forward: each session's memory holds `held` tokens, and `cached` are its text."""
         began, copies = self._clock(), self.copies
         for session, there in zip(sessions, held, strict=True):
-            if session.cached < there:
-                session.holds(self._target.truncate(session.slot, session.cached))
-                self.copies += self._restores
+            if (wanted := session.cached) < there:
+                session.holds(self._target.truncate(session.slot, wanted))
+                self.copies += session.cached < wanted
         if self.copies > copies:
             self.seconds += self._clock() - began

@@ -10,21 +10,22 @@ import numpy as np
 
 from localspec.config import Placement
 from localspec.engine.kv.cells import KEPT_CELLS, Cells
-from localspec.engine.kv.rollback import Checkpoints, Rollback, Stored
+from localspec.engine.kv.rollback import Checkpoints, Rollback, Snapshots
 from localspec.engine.llama.batch import fill
-from localspec.engine.llama.copies import STATE_ONLY, Copies
+from localspec.engine.llama.copies import Copies
 from localspec.engine.llama.cores import performance_cores
 from localspec.engine.llama.kernels import UNLISTED_LOGIT
 from localspec.engine.llama.library import log, native, ours
 from localspec.engine.llama.model import FLASH, KV_TYPES, Model, made
 from localspec.engine.llama.shortlist import Shortlist
+from localspec.engine.llama.slot_memory import SlotMemory
 from localspec.engine.llama.threads import ThreadTuner
 from localspec.engine.llama.vectors import Showing, Taps, Vectors
 from localspec.errors import EngineError, ModelError, NoRoom, OutOfMemory
 from localspec.types import Floats, Row
 
 
-class Context(Showing):
+class Context(SlotMemory, Showing):
     """One llama_context with its KV cache: a `Backend`. Used by the thread that made it.
 
     In strict use (`streams=True`) every slot has its own KV stream, so that no other session can
@@ -52,6 +53,7 @@ class Context(Showing):
         self._outputs = int(params.n_outputs_max)
         self.rollback: Rollback = "restore" if model.has_state else "trim"
         self._checkpoints = Checkpoints()
+        self._snapshots = Snapshots()
         self._copies = Copies(lambda: self._handle, model)
         self._team: ThreadTuner | None = None
         self._words: Shortlist | None = None
@@ -76,6 +78,7 @@ class Context(Showing):
         cells: int | None = None,
         most_cells: int | None = None,
         lazy: bool = False,
+        snapshots: int = 0,
     ) -> Context:
         """A context for `slots` sessions of at most `context` tokens each.
 
@@ -92,6 +95,8 @@ class Context(Showing):
             most_cells: Tokens of all slots together that there may be KV for; by default as many.
             lazy: Cells take memory when they are used, as `Ours.cells` says of those on the
                 host; not without flash attention, whose values stand across all cells.
+            snapshots: States that a forward leaves of each slot besides the last one, where the
+                memory is a state and llama.cpp knows how; less than `rows` - 1.
 
         Raises:
             OutOfMemory: there is no memory for it.
@@ -108,6 +113,7 @@ class Context(Showing):
         params.kv_unified = not streams
         params.no_perf = True
         params.swa_full = True  # a windowed cache cannot forget a rejected draft
+        params.n_rs_seq = snapshots
         there = Cells(slots, now, most_cells or now, streams=streams)
         return cls(model, params, there, context, lazy=lazy)
 
@@ -129,6 +135,7 @@ class Context(Showing):
             for each in buffers
         ]
         self._memory = native.llama_get_memory(self._handle)
+        self._snapshots = Snapshots(native.llama_n_rs_seq(self._handle))
         self._vectors.begin(self._handle)
 
     def close(self) -> None:
@@ -237,6 +244,7 @@ class Context(Showing):
         if code != 0:
             raise EngineError(f"llama_decode gave {code} for {len(rows)} rows: {log.why()}.")
         self._cells.take(rows)
+        self._snapshots.left_by(rows)
         if self.waits:
             self.meanwhile()
         if wanted == 0:
@@ -298,127 +306,33 @@ class Context(Showing):
             raise EngineError(f"More than {self._outputs} of {len(rows)} rows want logits.")
         return fill(self._batch, rows, tokens=self.n_vocab, slots=self.n_slots)
 
-    def truncate(self, slot: int, length: int) -> int:
-        """Forget a slot's tokens from position `length` on; how many it holds then.
-
-        A memory that is a state goes back to its latest checkpoint before, or forgets all. Cells
-        that stand beside a state (hybrid models) are cut to the same length.
-        """
-        kept = min(length, self._cells.held[slot])
-        if kept < self._cells.held[slot] and slot in self._copies.partial:
-            kept = 0
-        if not kept:
-            self._copies.partial.discard(slot)
-        if kept < self._cells.held[slot] and kept and self.rollback != "trim":
-            checkpoint = self._checkpoints.latest(slot, kept)
-            if checkpoint is not None:
-                self._copies.load(slot, checkpoint.state, STATE_ONLY)
-            kept = 0 if checkpoint is None else checkpoint.length
-        if not native.llama_memory_seq_rm(self._memory, slot, kept, -1):
-            raise EngineError(f"The memory of slot {slot} cannot go back to {kept}.")
-        self._cells.cut(slot, kept)
-        self._checkpoints.cut(slot, kept)
-        return kept
-
-    def checkpoint(self, slot: int, *, lasting: bool = False) -> None:
-        """Copy the slot's state, which replaces the latest copy, or the latest lasting one.
-
-        Nothing to do where cells can be forgotten, or for an empty slot.
-        """
-        length = self._cells.held[slot]
-        if self.rollback != "restore" or not length:
-            return
-        if not self._checkpoints.has(slot, length, lasting=lasting):
-            size = self._copies.size(slot, STATE_ONLY)
-            checkpoint = self._checkpoints.begun(slot, size, lasting=lasting)
-            self._copies.save(slot, checkpoint.state, STATE_ONLY)
-            checkpoint.length = length
-
-    def copy(self, source: int, slot: int, length: int) -> None:
-        """Let `slot` hold the first `length` tokens that `source` holds, and nothing else.
-
-        In one cache the cells belong to both (llama_memory_seq_cp); streams are copied, bit by bit.
-        """
-        native.llama_memory_seq_rm(self._memory, slot, 0, -1)
-        if not self._cells.streams:
-            native.llama_memory_seq_cp(self._memory, source, slot, 0, length)
-            self._cells.held[slot] = length
-            return
-        self._copies.load(slot, self._copies.saved(source))
-        self._cells.held[slot] = self._cells.held[source]
-        self.truncate(slot, length)
-
-    def keep_copies(self, most_bytes: int) -> None:
-        """From now on all lasting copies of states together may have so many bytes."""
-        self._checkpoints.most_bytes = most_bytes
-
-    def stored(self, slot: int) -> Stored:
-        """A copy of all that the slot holds. Raises MemoryError."""
-        return Stored(self.held[slot], self._copies.saved(slot), self._checkpoints.lasting(slot))
-
-    def stored_size(self, slot: int) -> int:
-        """Bytes of such a copy."""
-        lasting = self._checkpoints.lasting(slot)
-        return self._copies.size(slot) + sum(len(each.state) for each in lasting)
-
-    def take_out(self, slot: int) -> Stored:
-        """Copy all that the slot holds, and empty it. Raises MemoryError, and changes nothing."""
-        state, length = self._copies.saved(slot), self._cells.held[slot]
-        stored = Stored(length, state, self._checkpoints.taken(slot))
-        self.truncate(slot, 0)
-        return stored
-
-    def put_back(self, slot: int, stored: Stored) -> None:
-        """Let an empty slot hold that again. Raises NoRoom: it stays empty."""
-        cells = self._cells
-        needed = cells.needed_with(slot, stored.length)
-        if needed > cells.now and not self._grow(cells.grown(needed)):
-            raise NoRoom(f"There is no memory for {stored.length} tokens any more.")
-        self._copies.load(slot, stored.state)
-        cells.held[slot] = stored.length
-        self._checkpoints.given(slot, stored.checkpoints)
-
-    def arrange(self, *, streams: bool, context: int, cells: int, most_cells: int) -> None:
+    def arrange(
+        self, *, streams: bool, context: int, cells: int, most_cells: int, snapshots: int = 0
+    ) -> None:
         """Keep tokens in another way from now on: a stream for each slot, or one for all.
 
         Every slot is empty before and afterwards; the amounts are as for `open`. Raises OutOfMemory
         or ModelError where there is no memory for that, and all is as it was.
         """
-        before = self._cells, self._context, self._lazy
+        before, left = (self._cells, self._context, self._lazy), self._params.n_rs_seq
         self._cells = Cells(self.n_slots, cells, most_cells, streams=streams)
         self._context, self._params.kv_unified = context, not streams
+        self._params.n_rs_seq = snapshots
         native.llama_free(self._handle)
         self._handle = None
         try:
             self._make()
         except ModelError:
             self._cells, self._context, self._lazy = before
-            self._params.kv_unified = not self.streams
+            self._params.kv_unified, self._params.n_rs_seq = not self.streams, left
             self._make()
             raise
 
-    def length(self, slot: int) -> int:
-        """Number of positions that the slot's memory holds."""
-        return int(native.llama_memory_seq_pos_max(self._memory, slot)) + 1
+    def leave_snapshots(self, count: int) -> None:
+        """Let forwards leave so many states of each slot, where llama.cpp knows how.
 
-    def find_rollback(self) -> Rollback:
-        """Whether this memory goes back as it should, "none" if not. Leaves slot 0 empty.
-
-        Two tokens are read and one is forgotten. A state that came back has to give the same bits.
+        Every slot is empty before and afterwards. Raises ModelError where there is no memory.
         """
-        second = [Row(0, 1, 0, wants_logits=True)]
-        self.decode([Row(0, 0, 0)])
-        self.checkpoint(0)
-        logits = self.decode(second).copy()
-        try:
-            able = self.truncate(0, 1) == self.length(0) == 1
-        except EngineError:
-            able = False
-        if able and self.rollback == "restore":
-            able = np.array_equal(self.decode(second), logits)
-        if not able:
-            self.rollback = "none"
-        native.llama_memory_clear(self._memory, True)
-        self._cells.held = [0] * self.n_slots
-        self._checkpoints = Checkpoints(self._checkpoints.most_bytes)
-        return self.rollback
+        native.llama_free(self._handle)
+        self._handle, self._params.n_rs_seq = None, count
+        self._make()

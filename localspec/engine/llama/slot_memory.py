@@ -1,0 +1,206 @@
+"""The memory of the slots of one llama_context: copied out and in, shared, and taken back."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from localspec.engine.kv.cells import Cells
+from localspec.engine.kv.rollback import Checkpoints, Rollback, Snapshots, Stored
+from localspec.engine.llama.copies import STATE_ONLY, Copies
+from localspec.engine.llama.library import native
+from localspec.errors import EngineError, NoRoom
+from localspec.types import Floats, Row
+
+_TRIED_TEXT, _TRIED_BACK = 3, 2
+"""Tokens that are read to try snapshots, and those that are taken back."""
+_ROUNDED = 0.02
+"""Of the range of logits: rounding moves them less, a state of other tokens more."""
+
+
+class SlotMemory(ABC):
+    """The memory of a context's slots. Used by the thread that made the context.
+
+    `rollback` is how it goes back, as the model has it; `find_rollback` tries it.
+    """
+
+    n_slots: int
+    rollback: Rollback
+    _cells: Cells
+    _checkpoints: Checkpoints
+    _copies: Copies
+    _snapshots: Snapshots
+    _handle: Any
+    _memory: Any
+
+    @abstractmethod
+    def decode(self, rows: Sequence[Row]) -> Floats:
+        """One forward over all rows; logits of those that want them."""
+
+    @abstractmethod
+    def _grow(self, size: int) -> bool:
+        """Have `size` cells, what is held taken over; False without memory."""
+
+    @abstractmethod
+    def leave_snapshots(self, count: int) -> None:
+        """Let forwards leave so many from now on. Every slot is empty before and afterwards."""
+
+    @property
+    def snapshots(self) -> int:
+        """How many last tokens a slot can take back after one forward of more rows, if any."""
+        return self._snapshots.most
+
+    def truncate(self, slot: int, length: int) -> int:
+        """Forget a slot's tokens from position `length` on; how many it holds then.
+
+        A memory that is a state goes back to a snapshot of its latest forward, otherwise to its
+        latest checkpoint before, or forgets all. Cells that stand beside a state (hybrid models)
+        are cut to the same length.
+        """
+        kept = min(length, self._cells.held[slot])
+        if kept < self._cells.held[slot] and slot in self._copies.partial:
+            kept = 0
+        if not kept:
+            self._copies.partial.discard(slot)
+        back = self._cells.held[slot] - kept
+        if kept and self._snapshots.reach(slot, back):
+            self._snapshots.use(slot)
+        elif back:
+            self._snapshots.lose(slot)
+            kept = self._restored(slot, kept)
+        if not native.llama_memory_seq_rm(self._memory, slot, kept, -1):
+            raise EngineError(f"The memory of slot {slot} cannot go back to {kept}.")
+        self._cells.cut(slot, kept)
+        self._checkpoints.cut(slot, kept)
+        return kept
+
+    def _restored(self, slot: int, length: int) -> int:
+        """Bring back the state of so many tokens, or of fewer; of how many."""
+        if not length or self.rollback == "trim":
+            return length
+        checkpoint = self._checkpoints.latest(slot, length)
+        if checkpoint is None:
+            return 0
+        self._copies.load(slot, checkpoint.state, STATE_ONLY)
+        return checkpoint.length
+
+    def checkpoint(self, slot: int, *, lasting: bool = False) -> None:
+        """Copy the slot's state, which replaces the latest copy, or the latest lasting one.
+
+        Nothing to do where cells can be forgotten, or for an empty slot.
+        """
+        length = self._cells.held[slot]
+        if self.rollback != "restore" or not length:
+            return
+        if not self._checkpoints.has(slot, length, lasting=lasting):
+            size = self._copies.size(slot, STATE_ONLY)
+            checkpoint = self._checkpoints.begun(slot, size, lasting=lasting)
+            self._copies.save(slot, checkpoint.state, STATE_ONLY)
+            checkpoint.length = length
+
+    def copy(self, source: int, slot: int, length: int) -> None:
+        """Let `slot` hold the first `length` tokens that `source` holds, and nothing else.
+
+        In one cache the cells belong to both (llama_memory_seq_cp); streams are copied, bit by bit.
+        """
+        native.llama_memory_seq_rm(self._memory, slot, 0, -1)
+        if not self._cells.streams:
+            native.llama_memory_seq_cp(self._memory, source, slot, 0, length)
+            self._cells.held[slot] = length
+            return
+        self._copies.load(slot, self._copies.saved(source))
+        self._cells.held[slot] = self._cells.held[source]
+        self.truncate(slot, length)
+
+    def keep_copies(self, most_bytes: int) -> None:
+        """From now on all lasting copies of states together may have so many bytes."""
+        self._checkpoints.most_bytes = most_bytes
+
+    def stored(self, slot: int) -> Stored:
+        """A copy of all that the slot holds. Raises MemoryError."""
+        return Stored(
+            self._cells.held[slot], self._copies.saved(slot), self._checkpoints.lasting(slot)
+        )
+
+    def stored_size(self, slot: int) -> int:
+        """Bytes of such a copy."""
+        lasting = self._checkpoints.lasting(slot)
+        return self._copies.size(slot) + sum(len(each.state) for each in lasting)
+
+    def take_out(self, slot: int) -> Stored:
+        """Copy all that the slot holds, and empty it. Raises MemoryError, and changes nothing."""
+        state, length = self._copies.saved(slot), self._cells.held[slot]
+        stored = Stored(length, state, self._checkpoints.taken(slot))
+        self.truncate(slot, 0)
+        return stored
+
+    def put_back(self, slot: int, stored: Stored) -> None:
+        """Let an empty slot hold that again. Raises NoRoom: it stays empty."""
+        cells = self._cells
+        needed = cells.needed_with(slot, stored.length)
+        if needed > cells.now and not self._grow(cells.grown(needed)):
+            raise NoRoom(f"There is no memory for {stored.length} tokens any more.")
+        self._snapshots.lose(slot)
+        self._copies.load(slot, stored.state)
+        cells.held[slot] = stored.length
+        self._checkpoints.given(slot, stored.checkpoints)
+
+    def length(self, slot: int) -> int:
+        """Number of positions that the slot's memory holds."""
+        return int(native.llama_memory_seq_pos_max(self._memory, slot)) + 1
+
+    def find_rollback(self) -> Rollback:
+        """Whether this memory goes back as it should, "none" if not. Leaves slot 0 empty.
+
+        Two tokens are read and one is forgotten. A state that came back has to give the same bits.
+        Snapshots are left out unless they are states of the right tokens.
+        """
+        if self.snapshots and not self._snapshots_hold():
+            self.leave_snapshots(0)
+        second = [Row(0, 1, 0, wants_logits=True)]
+        self.decode([Row(0, 0, 0)])
+        self.checkpoint(0)
+        logits = self.decode(second).copy()
+        self._snapshots.lose(0)
+        try:
+            able = self.truncate(0, 1) == self.length(0) == 1
+        except EngineError:
+            able = False
+        if able and self.rollback == "restore":
+            able = np.array_equal(self.decode(second), logits)
+        if not able:
+            self.rollback = "none"
+        self._forget_all()
+        return self.rollback
+
+    def _forget_all(self) -> None:
+        native.llama_memory_clear(self._memory, True)
+        self._cells.held = [0] * self.n_slots
+        self._checkpoints = Checkpoints(self._checkpoints.most_bytes)
+        self._snapshots = Snapshots(self.snapshots)
+
+    def _snapshots_hold(self) -> bool:
+        """Whether rejected tokens leave no trace, and what comes back is the state before them.
+
+        The first has to hold to the last bit. Not the second: forwards of fewer rows read the text
+        that is compared with.
+        """
+        back = min(self.snapshots, _TRIED_BACK)
+        text, wrong = range(_TRIED_TEXT), range(_TRIED_TEXT, _TRIED_TEXT + back)
+        found = [
+            self._after([*text, *(token + shift for token in wrong)], back) for shift in (0, back)
+        ]
+        right = self._after([*text], 0)
+        apart = np.abs(found[0] - right).max()
+        return np.array_equal(found[0], found[1]) and bool(apart <= _ROUNDED * np.ptp(right))
+
+    def _after(self, tokens: Sequence[int], back: int) -> Floats:
+        """The logits of a next token behind these, of which the last ones were taken back."""
+        self.decode([Row(token, place, 0) for place, token in enumerate(tokens)])
+        held = self.truncate(0, len(tokens) - back)
+        logits: Floats = self.decode([Row(0, held, 0, wants_logits=True)])[0].copy()
+        self.truncate(0, 0)
+        return logits
