@@ -102,7 +102,7 @@ ENGINE = [
     Mutant(
         "rollback: a state is not brought back",
         SLOT_MEMORY,
-        "        self._load(slot, checkpoint.state, _STATE_ONLY)\n        return",
+        "        self._copies.load(slot, checkpoint.state, STATE_ONLY)\n        return",
         "        return",
         (STATES + "test_drafts_change_no_token",),
     ),
