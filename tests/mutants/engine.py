@@ -11,6 +11,7 @@ DRAFTING, SLOTS = "localspec/engine/speculation/drafting.py", "localspec/engine/
 ROLLBACK, CONTEXT = "localspec/engine/kv/rollback.py", "localspec/engine/llama/context.py"
 SHORTLIST = "laws/test_shortlist_law.py::"
 STATES = "laws/test_states_law.py::"
+TAPS = "laws/test_taps_law.py::"
 SLOT_MEMORY = "localspec/engine/llama/slot_memory.py"
 SNAPSHOT_LAW = "laws/test_state_rollback_law.py::"
 SNAPSHOTS = SNAPSHOT_LAW + "test_a_snapshot_is_good_once_directly_after_its_forward"
@@ -30,18 +31,11 @@ ENGINE = [
         (FEATURE_HEAD + "test_a_drafter_is_shown_the_state_that_the_last_token_came_of",),
     ),
     Mutant(
-        "feature head: states outlive their forward",
-        CONTEXT,
-        "        self.states = None\n        shows",
-        "        shows",
-        (FEATURE_HEAD + "test_a_replay_has_the_drafts_of_a_head",),
-    ),
-    Mutant(
-        "feature head: states are shown of a memory that is a state",
-        CONTEXT,
-        " and not self.model.has_state",
-        "",
-        (STATES + "test_recurrent_models_give_no_features",),
+        "taps: layers are taken for one another",
+        "localspec/engine/llama/vectors.py",
+        "for layer in self._taps.layers\n",
+        "for layer in reversed(self._taps.layers)\n",
+        (TAPS + "test_states_and_taps_are_those_of_a_context_of_vectors",),
     ),
     Mutant(
         "feature head: another model's head is taken",
@@ -95,8 +89,8 @@ ENGINE = [
     Mutant(
         "rollback: a copy outlives the text that it was made of",
         ROLLBACK,
-        "            if kept is not None and kept.length > length:",
-        "            if kept is None:",
+        "if 0 < each.length <= length]",
+        "if 0 < each.length]",
         (STATES + "test_a_prompt_that_leaves_an_earlier_one_goes_on_from_its_copy",),
     ),
     Mutant(
