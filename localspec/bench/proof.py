@@ -24,7 +24,7 @@ from typing import BinaryIO, Literal, Self, TypeVar
 import msgspec
 
 from localspec.bench import kernels, native, shapes
-from localspec.config import Config, Engine, Placement
+from localspec.config import Cache, Config, Engine, Placement
 from localspec.errors import EngineError, LocalSpecError
 from localspec.types import SamplingParams, SpeculationParams
 from localspec.wire import frames
@@ -156,7 +156,9 @@ def trials(build: Build) -> Iterator[Trial]:
                 target=placement,
                 draft=placement,
             )
-            load = Load("proof", str(target), str(draft), Config(engine=engine))
+            kept = Cache(memory_bytes=0, disk_bytes=0)  # a proof leaves nothing in the user's home
+            settings = Config(engine=engine, cache=kept)
+            load = Load("proof", str(target), str(draft), settings)
             began = time.monotonic()
             failure, words = "", []
             with _Worker(Path(folder)) as worker:

@@ -101,6 +101,8 @@ def check_draft(target: Header, draft: Path) -> Header:
         BadPair: it cannot propose for this target, or could only cost time.
     """
     theirs = header.read(draft)
+    if not _writes_text(theirs):
+        Pairing(False, "It is an encoder, or a part of a model, and writes no text.", 0).demand()
     check(target, theirs).demand()
     if useless := _too_large(target, theirs):
         raise BadPair(useless, fix="Use a smaller model of the target's own family as its draft.")

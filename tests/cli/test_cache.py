@@ -92,7 +92,8 @@ def test_it_tells_what_there_is(user: User, answer: dict[str, Any]) -> None:
     (model,) = kept["models"]
     assert (model["texts"], model["tokens"]) == (1, answer["usage"]["prompt_tokens"] + 23)
     assert kept["bytes"] == sum(path.stat().st_size for path in user.files())
-    assert user.model()["prefixes"]["texts"] == 1
+    while user.model()["prefixes"]["texts"] != 1:  # the worker tells in its pauses
+        pass
     said = user.run("cache", "list").stdout
     assert "tiny: 1 text, " in said
     assert "prefixes" in user.run("status").stdout

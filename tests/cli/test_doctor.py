@@ -164,18 +164,18 @@ def test_a_draft_that_is_larger_than_its_target_is_told(tmp_path: Path) -> None:
 
 
 def test_models_that_cannot_be_used_are_told(tmp_path: Path) -> None:
-    """None there, none of that name, a draft of other tokens, a file cut short, a dead link."""
+    """None there, none of that name, a draft that is an encoder, a file cut short, a dead link."""
     found, pair = findings.models(tmp_path / "nowhere", Config().models.default)
     assert "localspec models pull" in only_wrong(found).fix
     assert pair == []
-    big = tiny.build(tmp_path / "big.gguf")
+    big = tiny.build(tmp_path / "big.gguf", layers=40)  # larger than the next one
     assert only_wrong(findings.models(tmp_path, "bgi")[0]).fix.startswith("Did you mean big?")
     encoders.bert(tmp_path / "small.gguf")
     (tmp_path / "drafts.json").write_text('{"big": "small"}')
-    assert "tokenizer" in only_wrong(findings.models(tmp_path, "big")[0]).said
+    assert "writes no text" in only_wrong(findings.models(tmp_path, "big")[0]).said
     tiny.build(tmp_path / "small.gguf", extra_tokens=1, layers=1)
     (fine,) = [one for one in findings.models(tmp_path, "big")[0] if one.what == "draft"]
-    assert (fine.verdict, "another tokenizer" in fine.said) == ("fine", True)
+    assert (fine.verdict, "another tokenizer" in fine.said) == ("ok", True)
     (tmp_path / "drafts.json").unlink()
     (tmp_path / "dead.gguf").symlink_to("nowhere")
     assert "leads nowhere" in only_wrong(findings.models(tmp_path, "big")[0]).said

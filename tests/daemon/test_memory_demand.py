@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import encoders
 import pytest
 import tiny
 
@@ -30,7 +31,7 @@ def test_a_draft_that_does_not_fit_is_left_out_with_the_reason(
     target = tiny.build(tmp_path / "target.gguf")
     tiny.build(tmp_path / "small.gguf", seed=1, layers=1)
     tiny.build(tmp_path / "large.gguf", layers=12)
-    tiny.build(tmp_path / "stranger.gguf", extra_tokens=1)
+    encoders.bert(tmp_path / "stranger.gguf")
     cut = tmp_path / "cut.gguf"
     cut.write_bytes(target.read_bytes()[: target.stat().st_size // 2])
     load = Load("it", str(target), str(tmp_path / f"{draft}.gguf"), Config())
