@@ -55,7 +55,6 @@ def test_a_head_that_was_taught_drafts_from_the_next_load_on(tmp_path: Path) -> 
     ("case", "says"),
     [
         ("junk", "cannot be used"),
-        ("state", "keys and values"),
         ("unwritable", "cannot be written"),
         ("missing", "cannot be read"),
         ("config", "CUDA7"),
@@ -68,8 +67,6 @@ def test_a_failed_training_is_explained_in_a_sentence(
     target, head = tmp_path / "some.gguf", tmp_path / "heads" / "some.gguf"
     if case == "junk":
         target.write_bytes(b"GGUF" + bytes(100))
-    elif case == "state":
-        recurrent.mamba(target)
     elif case == "unwritable":
         tiny.build(target)
         head.parent.touch()
@@ -84,3 +81,13 @@ def test_a_failed_training_is_explained_in_a_sentence(
     assert code in (65, 69, 78)
     assert says in said
     assert not head.exists()
+
+
+def test_a_target_whose_memory_is_a_state_is_taught_one(tmp_path: Path) -> None:
+    """Its states are shown like any other's."""
+    target, head = tmp_path / "some.gguf", tmp_path / "heads" / "some.gguf"
+    recurrent.mamba(target)
+
+    code, said = _taught(target, head)
+
+    assert (code, head.exists()) == (0, True), said
