@@ -91,7 +91,7 @@ ENGINE = [
         ROLLBACK,
         "if 0 < each.length <= length]",
         "if 0 < each.length]",
-        (STATES + "test_a_prompt_that_leaves_an_earlier_one_goes_on_from_its_copy",),
+        (STATES + "test_drafts_change_no_token",),
     ),
     Mutant(
         "rollback: a state is not brought back",
