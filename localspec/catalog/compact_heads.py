@@ -143,6 +143,15 @@ def key(target: Parsed, data: memoryview) -> str:
     return hashlib.sha256(data[start : start + norm.num_bytes]).hexdigest()
 
 
+def made_for(head: Path, target: Path) -> bool:
+    """Whether a compact head has the key of that target. Raises BadGGUF."""
+    with _mapped(target) as data, memoryview(data) as view:
+        try:
+            return header.parse(head).metadata[KEY] == key(header.parse(target), view)
+        except KeyError:
+            return False
+
+
 def complete(head: Path, target: Path) -> Path:
     """The file that llama.cpp loads, of a compact head and its target; made if it is not there.
 

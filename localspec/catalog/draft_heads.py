@@ -75,15 +75,22 @@ def find(
             found = _checked(target, ours, path, _stamp(path))
         if isinstance(found, DraftHead):
             return found, ""
-        if not why and not any(_fits(other, path) for other in others if other != target):
+        stamp = _stamp(path)
+        if not why and not any(
+            _fits(other, _stamp(other), path, stamp) for other in others if other != target
+        ):
             why = found
     mine = _inside(target, ours)
     return mine, "" if mine else why
 
 
-def _fits(target: Path, head: Path) -> bool:
+@functools.lru_cache(maxsize=256)
+def _fits(target: Path, ours: tuple[int, float], head: Path, theirs: tuple[int, float]) -> bool:
+    """Whether a head is that model's; a compact one is not completed to find out."""
     try:
-        return isinstance(_checked(target, _stamp(target), head, _stamp(head)), DraftHead)
+        if compact_heads.is_compact(header.parse(head)):
+            return compact_heads.made_for(head, target)
+        return isinstance(_checked(target, ours, head, theirs), DraftHead)
     except BadGGUF:
         return False
 

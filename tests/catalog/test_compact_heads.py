@@ -334,3 +334,17 @@ def test_a_copy_of_a_target_is_served_as_well(tmp_path: Path, head: Path, target
     made = complete(head, target), complete(head, other)
     assert len(set(made)) == 2
     assert all(path.exists() for path in made)
+
+
+def test_a_head_of_another_model_here_is_not_completed_for_it(
+    tmp_path: Path, target: Path, head: Path
+) -> None:
+    """To say nothing of it, its key is enough; a head of no model here is told."""
+    other = tiny.build(tmp_path / "other.gguf", extra_tokens=1, layers=small_heads.LAYERS)
+    cached = paths.cache_dir() / "heads"
+    before = sorted(cached.rglob("*"))
+
+    assert draft_heads.find(other, [head], [target]) == (None, "")
+    assert "head.gguf" in draft_heads.find(other, [head])[1]
+
+    assert sorted(cached.rglob("*")) == before

@@ -16,6 +16,21 @@ def _always(_signals: Sequence[Signal]) -> bool:
     return True
 
 
+@dataclass
+class PredictedSession:
+    """The rest of an answer that was told beforehand, for sources that know it."""
+
+    tokens: list[Token]
+    pending: int = 0
+
+    def commit(self, tokens: Sequence[Token]) -> None:
+        """Drop what came."""
+        del self.tokens[: len(tokens)]
+
+    def close(self) -> None:
+        """Nothing held."""
+
+
 class FixedDepth:
     """Every round drafts `depth` nodes: the free source's, then `extend`'s.
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 import architectures
@@ -18,7 +18,7 @@ import numpy as np
 import pytest
 import recurrent
 from laws.engine_harness import PROMPTS, SLOTS, Harness, finish, opened, output
-from laws.policies import FixedDepth
+from laws.policies import FixedDepth, PredictedSession
 from laws.test_lossless import CHAINS
 
 from localspec.catalog import memory
@@ -60,20 +60,6 @@ COPIED = KINDS.keys() - memory.SNAPSHOTS
 """llama.cpp leaves no snapshots of these."""
 
 
-@dataclass
-class _Left:
-    """Rest of an answer."""
-
-    tokens: list[Token]
-    pending: int = 0
-
-    def commit(self, tokens: Sequence[Token]) -> None:
-        del self.tokens[: len(tokens)]
-
-    def close(self) -> None:
-        """Nothing held."""
-
-
 class Wavering:
     """Knows the answer, which is predicted, and drafts some of it, true up to a random place."""
 
@@ -92,13 +78,13 @@ class Wavering:
     ) -> DraftSession:
         """Remember the answer."""
         del slot, prompt, sampler
-        return _Left(list(prediction))
+        return PredictedSession(list(prediction))
 
     def propose(self, requests: Sequence[DraftRequest]) -> list[Draft]:
         """Of random length; without a mistake now and then."""
         found = []
         for request in requests:
-            assert isinstance(request.session, _Left)
+            assert isinstance(request.session, PredictedSession)
             length = int(self._random.integers(0, request.budget + 1))
             tokens = request.session.tokens[:length]
             for place in range(int(self._random.integers(0, length + 2)), len(tokens)):

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -17,7 +17,7 @@ import tiny
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from laws.engine_harness import CONTEXT, PROMPTS, SLOTS, Harness, finish, opened, output
-from laws.policies import FixedDepth
+from laws.policies import FixedDepth, PredictedSession
 from laws.test_interference_law import INCIDENT, Incident, Interference, asked
 from laws.test_lossless import CHAINS
 from laws.test_rejection_law import CASES, answers, assert_fair
@@ -53,20 +53,6 @@ def states(
         yield found
 
 
-@dataclass
-class _Left:
-    """Rest of an answer."""
-
-    tokens: list[Token]
-    pending: int = 0
-
-    def commit(self, tokens: Sequence[Token]) -> None:
-        del self.tokens[: len(tokens)]
-
-    def close(self) -> None:
-        """Nothing held."""
-
-
 class Erring:
     """Knows the answer, which is predicted, and errs at each depth of a draft in turn, or never."""
 
@@ -82,13 +68,13 @@ class Erring:
     ) -> DraftSession:
         """Remember the answer."""
         del slot, prompt, sampler
-        return _Left(list(prediction))
+        return PredictedSession(list(prediction))
 
     def propose(self, requests: Sequence[DraftRequest]) -> list[Draft]:
         """As much of the answer as the budget allows."""
         found = []
         for request in requests:
-            assert isinstance(request.session, _Left)
+            assert isinstance(request.session, PredictedSession)
             tokens = request.session.tokens[: request.budget]
             self._drafts += 1
             wrong = self._drafts % (1 + request.budget)
