@@ -70,13 +70,23 @@ class _Writer:
         none = (0.0,) if counts else ()
         self.add(f"{block}attn_output.weight", *none, shape=(WIDTH, WIDTH))
 
-    def feed_forward(self, layer: int, *, counts: bool) -> None:
-        """Of a layer, with a gate."""
+    def feed_forward(self, layer: int, *, counts: bool, norm: str = "ffn_norm") -> None:
+        """Of a layer, with a gate, behind the norm of that name."""
         block, none = f"blk.{layer}.", (0.0,) if counts else ()
-        self.add(block + "ffn_norm.weight", 1.0, shape=(WIDTH,))
+        self.add(f"{block}{norm}.weight", 1.0, shape=(WIDTH,))
         self.add(block + "ffn_gate.weight", shape=(INNER, WIDTH))
         self.add(block + "ffn_up.weight", shape=(INNER, WIDTH))
         self.add(block + "ffn_down.weight", *none, shape=(WIDTH, INNER))
+
+    def predicts(self, layer: int, by: By) -> None:
+        """Tensors that make a prediction layer of it, which goes by its token or by its vector."""
+        block = f"blk.{layer}.nextn."
+        one, none = np.eye(WIDTH, dtype=np.float32), np.zeros((WIDTH, WIDTH), np.float32)
+        parts = [one, none] if by == "token" else [none, _Circle(self.vocabulary).step]
+        joined = [] if by == "chance" else [np.concatenate(parts, 1)]
+        self.add(block + "eh_proj.weight", *joined, shape=(WIDTH, 2 * WIDTH))
+        for name in ("enorm", "hnorm", "shared_head_norm"):
+            self.add(f"{block}{name}.weight", 1.0, shape=(WIDTH,))
 
     def words(self, *, counts: bool) -> None:
         """Embeddings and output of a target; one that counts says the next number."""
@@ -182,14 +192,7 @@ def glm4moe(path: Path, by: By = "chance", *, part: Part = "whole") -> Path:
             file.add("blk.0.ffn_down.weight", *none, shape=(WIDTH, INNER))
     if part == "trunk":
         return file.done()
-    block = f"blk.{LAYERS}.nextn."
-    one, none_at_all = np.eye(WIDTH, dtype=np.float32), np.zeros((WIDTH, WIDTH), np.float32)
-    step = _Circle(file.vocabulary).step
-    parts = [one, none_at_all] if by == "token" else [none_at_all, step]
-    joined = [np.concatenate(parts, 1)] if counts else []
-    file.add(block + "eh_proj.weight", *joined, shape=(WIDTH, 2 * WIDTH))
-    for name in ("enorm", "hnorm", "shared_head_norm"):
-        file.add(f"{block}{name}.weight", 1.0, shape=(WIDTH,))
+    file.predicts(LAYERS, by)
     return file.done()
 
 
@@ -202,3 +205,88 @@ def _experts(file: _Writer, layer: int, *, counts: bool) -> None:
         file.add(f"{block}ffn_{name}_shexp.weight", shape=(INNER, WIDTH))
     file.add(f"{block}ffn_down_exps.weight", *none, shape=(EXPERTS, WIDTH, INNER))
     file.add(f"{block}ffn_down_shexp.weight", *none, shape=(WIDTH, INNER))
+
+
+STATE, STEPS, KERNEL = 16, 4, 4
+"""Of gated delta nets: numbers of a head, heads, and tokens of the convolution."""
+
+
+def qwen35(path: Path, by: By = "chance") -> Path:
+    """A hybrid with one prediction layer inside: three layers whose memory is a state, one attends.
+
+    The states change with every token also where it counts; only nothing is made of them.
+    """
+    counts = by != "chance"
+    file = _Writer(path, "qwen35", LAYERS + 1, seed=14)
+    for key, value in (
+        ("nextn_predict_layers", 1), ("full_attention_interval", LAYERS),
+        ("ssm.conv_kernel", KERNEL), ("ssm.inner_size", STATE * STEPS), ("ssm.state_size", STATE),
+        ("ssm.time_step_rank", STEPS), ("ssm.group_count", 2),
+    ):  # fmt: skip
+        file.file.add_uint32(f"qwen35.{key}", value)
+    file.file.add_array("qwen35.rope.dimension_sections", [11, 11, 10, 0])
+    file.words(counts=counts)
+    for layer in range(LAYERS + 1):
+        if layer < LAYERS - 1:
+            _delta_net(file, layer, counts=counts)
+        else:
+            _gated(file, layer, counts=counts)
+        file.feed_forward(layer, counts=counts, norm="post_attention_norm")
+    file.predicts(LAYERS, by)
+    return file.done()
+
+
+def _gated(file: _Writer, layer: int, *, counts: bool) -> None:
+    """Attention whose queries bring a gate along."""
+    block, none = f"blk.{layer}.", (0.0,) if counts else ()
+    for name in ("attn_norm", "attn_q_norm", "attn_k_norm"):
+        file.add(f"{block}{name}.weight", 1.0, shape=(WIDTH,))
+    file.add(block + "attn_q.weight", shape=(2 * WIDTH, WIDTH))
+    for name in ("attn_k", "attn_v"):
+        file.add(f"{block}{name}.weight", shape=(WIDTH, WIDTH))
+    file.add(block + "attn_output.weight", *none, shape=(WIDTH, WIDTH))
+
+
+def _delta_net(file: _Writer, layer: int, *, counts: bool) -> None:
+    block, none = f"blk.{layer}.", (0.0,) if counts else ()
+    inner = STATE * STEPS
+    through = 2 * 2 * STATE + inner
+    file.add(block + "attn_norm.weight", 1.0, shape=(WIDTH,))
+    file.add(block + "attn_qkv.weight", shape=(through, WIDTH))
+    file.add(block + "attn_gate.weight", shape=(inner, WIDTH))
+    file.add(block + "ssm_conv1d.weight", shape=(through, KERNEL))
+    file.add(block + "ssm_dt.bias", 0.1, shape=(STEPS,))
+    file.add(block + "ssm_a", -0.5, shape=(STEPS,))
+    for name in ("beta", "alpha"):
+        file.add(f"{block}ssm_{name}.weight", shape=(STEPS, WIDTH))
+    file.add(block + "ssm_norm.weight", 1.0, shape=(STATE,))
+    file.add(block + "ssm_out.weight", *none, shape=(WIDTH, inner))
+
+
+def mimo2(path: Path, by: By = "chance", *, layers: int = 1) -> Path:
+    """A dense target with so many prediction layers inside; the first one goes `by` something."""
+    counts = by != "chance"
+    every = LAYERS + layers
+    file = _Writer(path, "mimo2", every, seed=15)
+    for key, value in (
+        ("nextn_predict_layers", layers), ("expert_feed_forward_length", INNER),
+        ("attention.sliding_window", WINDOW),
+    ):  # fmt: skip
+        file.file.add_uint32(f"mimo2.{key}", value)
+    file.file.add_array(
+        "mimo2.attention.sliding_window_pattern", [n % 2 == 1 for n in range(every)]
+    )
+    file.words(counts=counts)
+    for layer in range(every):
+        block, none = f"blk.{layer}.", (0.0,) if counts else ()
+        file.add(block + "attn_norm.weight", 1.0, shape=(WIDTH,))
+        file.add(block + "attn_qkv.weight", shape=(3 * WIDTH, WIDTH))
+        file.add(block + "attn_output.weight", *none, shape=(WIDTH, WIDTH))
+        file.feed_forward(layer, counts=counts)
+        if layer >= LAYERS:
+            file.predicts(layer, by if layer == LAYERS else "chance")
+    return file.done()
+
+
+WINDOW = 24
+"""Tokens that every second layer of a `mimo2` looks back."""

@@ -15,7 +15,7 @@ import shutil
 import struct
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from localspec import paths
 from localspec.catalog import header, writer
@@ -133,6 +133,12 @@ def is_compact(parsed: Parsed) -> bool:
     """Whether a GGUF is a head that has to be completed before it is loaded."""
     keys = parsed.metadata
     return keys.get("general.architecture") == ARCHITECTURE and KEY in keys and _MADE_BY not in keys
+
+
+def layers(head: Parsed) -> tuple[int, ...]:
+    """The target's layers whose inputs a head is given, as its file says."""
+    told = head.metadata.get("eagle3.target_layers")
+    return tuple(told.numbers()) if isinstance(told, Array) else ()
 
 
 def key(target: Parsed, data: memoryview) -> str:
@@ -339,9 +345,8 @@ def _difference(head: Parsed, target: Parsed, vocabulary: int, data: mmap.mmap) 
     theirs = head.metadata.get("eagle3.target_hidden_size")
     if theirs != width or head.metadata["eagle3.embedding_length"] != width:
         return f"Its target has states of {theirs} numbers, this one of {width}."
-    layers = head.metadata.get("eagle3.target_layers")
-    ours = target.metadata[f"{architecture}.block_count"]
-    tapped = layers.numbers() if isinstance(layers, Array) else ()
+    ours: Any = target.metadata[f"{architecture}.block_count"]
+    tapped = layers(head)
     if len(tapped) != 3 or not all(0 < each < ours for each in tapped):  # noqa: PLR2004 - EAGLE-3
         said = ", ".join(map(str, tapped[:8])) or "none"
         return f"It is fed by layers {said}; this target has {ours}."

@@ -27,6 +27,8 @@ _PREDICTS = frozenset(
      "nemotron_h_moe", "qwen35", "qwen35moe", "qwen3next", "step35"}
 )  # fmt: skip
 """Architectures whose prediction layers llama.cpp computes (`graph_mtp` in its `src/models`)."""
+_ONE_OF_SEVERAL = frozenset({"hy_v3", "mimo2", "step35"})
+"""Of these, those whose graph takes one of several such layers; the others want a single one."""
 _NOT_YET = {
     "dflash": "a DFlash draft head",
     "dspark": "a DSpark draft head",
@@ -38,13 +40,26 @@ _KINDS = {"eagle3": "eagle3", **dict.fromkeys(_NOT_YET, "")}
 _PEEKED_BYTES = 4096
 
 
-def inside(target: Header) -> DraftHead | None:
-    """The prediction layers in a model's own file; None where it has none that can be run."""
+def inside(target: Header) -> tuple[DraftHead | None, str]:
+    """The prediction layers in a model's own file, or why they cannot be run; "" without any."""
     count = target.number("nextn_predict_layers")
     first = target.layers - count
     names = {tensor.name for tensor in target.tensors}
-    fits = count == 1 and target.architecture in _PREDICTS and first > 0
-    return DraftHead("mtp") if fits and f"blk.{first}.nextn.eh_proj.weight" in names else None
+    if count < 1 or first < 1 or f"blk.{first}.nextn.eh_proj.weight" not in names:
+        return None, ""
+    if difference := _not_computed(target):
+        return None, f"{target.file} has prediction layers. {difference}"
+    return DraftHead("mtp", count=count), ""
+
+
+def _not_computed(head: Header) -> str:
+    """The reason why prediction layers cannot be run; "" for none."""
+    kind, count = head.architecture, head.number("nextn_predict_layers")
+    if kind not in _PREDICTS:
+        return f'llama.cpp does not compute the prediction layers of a "{kind}".'
+    if count == 1 or (count > 1 and kind in _ONE_OF_SEVERAL):
+        return ""
+    return f'It has {count} prediction layers; of a "{kind}" llama.cpp computes one.'
 
 
 def is_head(path: Path) -> bool:
@@ -57,22 +72,28 @@ def is_head(path: Path) -> bool:
 
 
 def find(
-    target: Path, candidates: Iterable[Path], others: Iterable[Path] = ()
+    target: Path,
+    candidates: Iterable[Path],
+    others: Iterable[Path] = (),
+    *,
+    complete: bool = True,
 ) -> tuple[DraftHead | None, str]:
     """The first head that fits the model at `target`, or why none does; "" where there is none.
 
-    A head that fits one of the `others` is no fault of this model. Blocks; what was found is
-    remembered while the files stay as they are. Raises BadGGUF for the target.
+    A head that fits one of the `others` is no fault of this model. A compact head is completed,
+    which takes a second, unless that is not wanted: then its path is that of the compact file, and
+    its key is all that was looked at. Blocks; what was found is remembered while the files stay as
+    they are. Raises BadGGUF for the target.
     """
     why = ""
     ours = _stamp(target)
     for path in candidates:
         if path == target or not is_head(path):
             continue
-        found = _checked(target, ours, path, _stamp(path))
+        found = _checked(target, ours, path, _stamp(path), complete=complete)
         if isinstance(found, DraftHead) and not Path(found.path).exists():
             _checked.cache_clear()  # somebody emptied the cache, where a compact one is completed
-            found = _checked(target, ours, path, _stamp(path))
+            found = _checked(target, ours, path, _stamp(path), complete=complete)
         if isinstance(found, DraftHead):
             return found, ""
         stamp = _stamp(path)
@@ -80,8 +101,8 @@ def find(
             _fits(other, _stamp(other), path, stamp) for other in others if other != target
         ):
             why = found
-    mine = _inside(target, ours)
-    return mine, "" if mine else why
+    mine, fault = _inside(target, ours)
+    return mine, "" if mine else why or fault
 
 
 @functools.lru_cache(maxsize=256)
@@ -90,13 +111,13 @@ def _fits(target: Path, ours: tuple[int, float], head: Path, theirs: tuple[int, 
     try:
         if compact_heads.is_compact(header.parse(head)):
             return compact_heads.made_for(head, target)
-        return isinstance(_checked(target, ours, head, theirs), DraftHead)
+        return isinstance(_checked(target, ours, head, theirs, complete=False), DraftHead)
     except BadGGUF:
         return False
 
 
 @functools.lru_cache(maxsize=64)
-def _inside(target: Path, _stamp: tuple[int, float]) -> DraftHead | None:
+def _inside(target: Path, _stamp: tuple[int, float]) -> tuple[DraftHead | None, str]:
     return inside(header.read(target))
 
 
@@ -110,12 +131,20 @@ def _stamp(path: Path) -> tuple[int, float]:
 
 @functools.lru_cache(maxsize=256)
 def _checked(
-    target: Path, _ours: tuple[int, float], path: Path, _theirs: tuple[int, float]
+    target: Path,
+    _ours: tuple[int, float],
+    path: Path,
+    _theirs: tuple[int, float],
+    *,
+    complete: bool,
 ) -> DraftHead | str:
-    """The head, or why it does not fit; one that is compact is completed first."""
+    """The head, or why it does not fit; to `complete` one that is compact comes first."""
     ours = header.read(target)
     try:
-        compact = compact_heads.is_compact(header.parse(path))
+        parsed = header.parse(path)
+        compact = compact_heads.is_compact(parsed)
+        if compact and not complete and compact_heads.made_for(path, target):
+            return DraftHead("eagle3", str(path), compact_heads.layers(parsed))
         return check(ours, compact_heads.complete(path, target) if compact else path)
     except (BadGGUF, BadPair, PullError) as error:
         return error.message
@@ -199,7 +228,8 @@ def check(target: Header, path: Path) -> DraftHead:
             fix="Use a head that was made for this very model.",
         )
     if architecture != "eagle3":
-        return DraftHead("mtp", str(path), file_bytes=size)
+        count = theirs.number("nextn_predict_layers")
+        return DraftHead("mtp", str(path), file_bytes=size, count=count)
     names = {tensor.name for tensor in theirs.tensors}
     shares = tuple(name for name in ("token_embd", "output") if f"{name}.weight" not in names)
     return DraftHead("eagle3", str(path), _layers(theirs), shares, size)
@@ -246,14 +276,11 @@ def _mtp(target: Header, head: Header) -> str:
     """The first difference of separate prediction layers and their target."""
     if head.architecture != target.architecture:
         return f'It is for a "{head.architecture}", and this is a "{target.architecture}".'
-    if head.architecture not in _PREDICTS:
-        return f'llama.cpp does not compute the prediction layers of a "{head.architecture}".'
+    if difference := _not_computed(head):
+        return difference
     theirs, ours = head.number("embedding_length"), target.number("embedding_length")
     if theirs != ours:
         return f"Its target has states of {theirs} numbers, this one of {ours}."
-    count = head.number("nextn_predict_layers")
-    if count != 1:
-        return f"It has {count} prediction layers; one can be used."
     trunks = [each.layers - each.number("nextn_predict_layers") for each in (head, target)]
     if trunks[0] != trunks[1]:
         return f"Its target has {trunks[0]} layers, this one {trunks[1]}."

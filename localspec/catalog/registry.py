@@ -129,10 +129,11 @@ class Registry:
                 f"{path} cannot be read: {error}.", fix="Correct it or delete it."
             ) from error
 
-    def head(self, target: Path) -> tuple[DraftHead | None, str]:
+    def head(self, target: Path, *, complete: bool = True) -> tuple[DraftHead | None, str]:
         """The draft head for the model in that file, or why none here fits; "" without any. Blocks.
 
         Files beside it come before what is shipped, and that before layers inside of the target.
+        A head to be loaded has to be `complete`; to name it takes no second (`draft_heads.find`).
         Raises BadGGUF for the target.
         """
         beside = sorted(target.parent.glob("*.gguf")) if target.parent != self.directory else []
@@ -142,10 +143,11 @@ class Registry:
         except (FileNotFoundError, NotADirectoryError):
             here = []
         others = [each.path for each in self.models() if each.path]
-        found, why = draft_heads.find(target, [*here, *beside], others)
+        found, why = draft_heads.find(target, [*here, *beside], others, complete=complete)
         if found is None or not found.path:
             shipped = sorted(paths.shipped("models/heads").glob("*.gguf"))
-            return draft_heads.find(target, shipped, others)[0] or found, why
+            mine, _ = draft_heads.find(target, shipped, others, complete=complete)
+            return mine or found, why
         return found, why
 
     def attach(self, name: str, draft: str | None) -> None:

@@ -388,7 +388,7 @@ def _row(model: Model) -> dict[str, Any]:
 def _head(registry: Registry, target: Path) -> tuple[DraftHead | None, str]:
     """The draft head of an installed model, or why none fits; nothing for a broken model."""
     try:
-        return registry.head(target)
+        return registry.head(target, complete=False)
     except BadGGUF:
         return None, ""
 

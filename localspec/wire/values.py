@@ -87,7 +87,8 @@ class DraftHead(msgspec.Struct, frozen=True):
     """A head that fits its target. `layers` are those whose inputs it is given; `path` its file.
 
     Without a path it is inside of the target's file. `shares` tells whether it has no embeddings or
-    no output of its own and uses the target's.
+    no output of its own and uses the target's. `count` are its layers: of several the first one
+    drafts every token, as each further one would read all of the text once more.
     """
 
     kind: Literal["eagle3", "mtp"]
@@ -95,13 +96,15 @@ class DraftHead(msgspec.Struct, frozen=True):
     layers: tuple[int, ...] = ()
     shares: tuple[str, ...] = ()
     file_bytes: int = 0
+    count: int = 1
 
     @property
     def sentence(self) -> str:
         """The head in words for people."""
         if self.kind == "mtp":
             where = f" in {Path(self.path).name}" if self.path else " inside of the target's file"
-            return f"prediction layers (MTP){where}"
+            which = f", of {self.count} the first for every token" if self.count > 1 else ""
+            return f"prediction layers (MTP){where}{which}"
         fed = ", ".join(map(str, self.layers))
         return f"EAGLE-3 head {Path(self.path).name}, fed by layers {fed}"
 

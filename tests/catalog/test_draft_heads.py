@@ -10,6 +10,7 @@ import gguf
 import heads
 import numpy as np
 import pytest
+import small_heads
 import tiny
 
 from localspec.catalog import draft_heads, header
@@ -133,12 +134,47 @@ def test_another_models_head_is_told_by_its_words(tmp_path: Path) -> None:
 
 
 def test_prediction_layers_inside_are_found(tmp_path: Path) -> None:
-    """Those that llama.cpp computes; a plain model has none."""
-    assert draft_heads.inside(header.read(heads.glm4moe(tmp_path / "a.gguf"))) is not None
-    assert draft_heads.inside(header.read(heads.qwen2(tmp_path / "b.gguf"))) is None
-    found, _ = draft_heads.find(tmp_path / "a.gguf", [])
+    """Those that llama.cpp computes; a plain model has none, and nothing is said of it."""
+    for build in (heads.glm4moe, heads.qwen35, heads.mimo2):
+        found, why = draft_heads.find(build(tmp_path / "a.gguf"), [])
+        assert found is not None
+        assert (found.kind, found.path, why) == ("mtp", "", "")
+        assert "first" not in found.sentence
+    assert draft_heads.find(heads.qwen2(tmp_path / "b.gguf"), []) == (None, "")
+
+
+def test_of_several_prediction_layers_the_first_drafts_or_why_none_does(tmp_path: Path) -> None:
+    """A graph that wants a single layer would end the process."""
+    found, _ = draft_heads.find(heads.mimo2(tmp_path / "a.gguf", layers=3), [])
     assert found is not None
-    assert (found.kind, found.path) == ("mtp", "")
+    assert "of 3 the first" in found.sentence
+    two = _with_number(heads.qwen35(tmp_path / "b.gguf"), "qwen35.nextn_predict_layers", 2)
+    found, why = draft_heads.find(two, [])
+    assert found is None
+    assert "It has 2 prediction layers" in why
+
+
+def _with_number(path: Path, key: str, value: int) -> Path:
+    """The file with another value of a key, and a block more, so that it is counted right."""
+    reader = gguf.GGUFReader(path, "r+")
+    reader.fields[key].parts[-1][0] = value
+    reader.fields[f"{key.partition('.')[0]}.block_count"].parts[-1][0] += value - 1
+    del reader
+    return path
+
+
+def test_to_name_a_head_it_is_not_completed(tmp_path: Path) -> None:
+    """A list of models makes no files; what is loaded is whole."""
+    model = tiny.build(tmp_path / "model.gguf", layers=small_heads.LAYERS)
+    head = small_heads.write(tmp_path / "head.gguf", model)
+    registry = Registry(tmp_path)
+    told, _ = registry.head(model, complete=False)
+    assert told is not None
+    assert told.path == str(head)
+    whole, _ = registry.head(model)
+    assert whole is not None
+    assert whole.path != told.path
+    assert whole.layers == told.layers
 
 
 def test_no_file_ends_the_search(target: Path, tmp_path: Path) -> None:

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import heads
+import msgspec
 import numpy as np
 import pytest
 from laws.engine_harness import PROMPTS, SLOTS, Harness, finish, opened, output
+from laws.fairness import surprises
 from laws.policies import FixedDepth, Gappy
 from laws.test_interference_law import asked
 from laws.test_lossless import CHAINS
@@ -64,16 +67,29 @@ def eagle3(folder: Path, head: Path, *, counts: bool, strict: bool = True) -> It
         model.close()
 
 
+MTP: dict[str, tuple[Callable[[Path, heads.By], Path], int]] = {
+    "glm4moe": (heads.glm4moe, 0),
+    "mimo2": (heads.mimo2, 0),
+    "mimo2 of three": (partial(heads.mimo2, layers=3), 0),
+    "qwen35": (heads.qwen35, 0),
+    "qwen35 with snapshots": (heads.qwen35, 4),
+}
+"""Targets with prediction layers inside, and the snapshots that their forwards leave."""
+
+
 @contextmanager
-def mtp(folder: Path, by: heads.By) -> Iterator[Fed]:
+def mtp(folder: Path, kind: str, by: heads.By) -> Iterator[Fed]:
     """A target with a prediction layer inside, on which it drafts."""
-    target = heads.glm4moe(folder / "target.gguf", by)
+    build, snapshots = MTP[kind]
+    target = build(folder / "target.gguf", by)
     alone = Placement(threads=1)
-    with opened(target, target, alone, slots=SLOTS, context=256) as harness:
+    with opened(target, target, alone, slots=SLOTS, context=256, snapshots=snapshots) as harness:
         model = Model.load(target, predicts=True)
         memory = Context.open(
-            model, alone, slots=SLOTS, context=256, rows=64, outputs=64, streams=True
+            model, alone, slots=SLOTS, context=256, rows=64, streams=True, snapshots=snapshots
         )
+        memory.find_rollback()
+        assert memory.snapshots == snapshots
         assert memory.show()
         assert memory.tap(Taps(following=True))
         context = FedContext.open(
@@ -83,6 +99,16 @@ def mtp(folder: Path, by: heads.By) -> Iterator[Fed]:
         context.close()
         memory.close()
         model.close()
+
+
+def made(kind: str, folder: Path, by: heads.By) -> AbstractContextManager[Fed]:
+    """A pair of that kind that counts."""
+    if kind != "eagle3":
+        return mtp(folder, kind, by)
+    return eagle3(folder, heads.eagle3(folder / "head.gguf", by), counts=True)
+
+
+KINDS = ("eagle3", *MTP)
 
 
 class Fed:
@@ -132,23 +158,18 @@ BY: tuple[heads.By, ...] = ("token", "features")
 
 
 @pytest.mark.parametrize("by", BY)
-@pytest.mark.parametrize("kind", ["eagle3", "mtp"])
+@pytest.mark.parametrize("kind", KINDS)
 def test_a_head_that_is_always_right_is_always_accepted(
     kind: str, by: heads.By, tmp_path: Path
 ) -> None:
     """By its token alone, and by what it is given alone: nothing is off by one."""
-    made = (
-        eagle3(tmp_path, heads.eagle3(tmp_path / "head.gguf", by), counts=True)
-        if kind == "eagle3"
-        else mtp(tmp_path, by)
-    )
-    with made as fed:
+    with made(kind, tmp_path, by) as fed:
         requests = [counting(fed, first) for first in (10, 30, 100)]
         for asking, depth in ((requests[:1], 3), (requests, 5)):
             answers, counts = fed.answers(fed.drafters(), asking, depth)
             expected = [list(range(r.prompt[-1] + 1, r.prompt[-1] + 1 + COUNTED)) for r in asking]
             assert answers == expected
-            drafted, accepted = counts[kind]
+            drafted, accepted = counts[fed.name]
             assert drafted == accepted
             assert accepted >= COUNTED * len(asking) * depth // (depth + 1) - len(asking) * depth
 
@@ -180,20 +201,15 @@ class Late:
 
 
 @pytest.mark.parametrize("by", BY)
-@pytest.mark.parametrize("kind", ["eagle3", "mtp"])
+@pytest.mark.parametrize("kind", KINDS)
 def test_a_head_that_is_off_by_one_is_never_right(kind: str, by: heads.By, tmp_path: Path) -> None:
     """So that the law above tells something; the answer is right all the same."""
-    made = (
-        eagle3(tmp_path, heads.eagle3(tmp_path / "head.gguf", by), counts=True)
-        if kind == "eagle3"
-        else mtp(tmp_path, by)
-    )
-    with made as fed:
-        late = Fed(fed.harness, Late(whole(fed), by), kind)
+    with made(kind, tmp_path, by) as fed:
+        late = Fed(fed.harness, Late(whole(fed), by), fed.name)
         answers, counts = late.answers(late.drafters(), [counting(fed)], 3)
         assert answers == [list(range(30, 30 + COUNTED))]
-        assert counts[kind][0] > 0
-        assert counts[kind][1] == 0
+        assert counts[fed.name][0] > 0
+        assert counts[fed.name][1] == 0
 
 
 SCHEMES = [
@@ -201,15 +217,15 @@ SCHEMES = [
 ]
 
 
-@pytest.fixture(scope="module", params=["eagle3", "few words", "mtp", "standard"])
+@pytest.fixture(scope="module", params=["eagle3", "few words", "standard", *MTP])
 def by_chance(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Fed]:
     """Heads of random weights, which are right now and then."""
     folder = tmp_path_factory.mktemp("fed")
     words = np.arange(0, 256, 3) if request.param == "few words" else None
-    if request.param == "mtp":
-        with mtp(folder, "chance") as fed:
+    if request.param in MTP:
+        with mtp(folder, request.param, "chance") as fed:
             yield fed
         return
     head = heads.eagle3(folder / "head.gguf", words=words)
@@ -234,22 +250,48 @@ def test_drafts_change_no_token(
     assert drafted > 0
 
 
-@pytest.mark.parametrize("kind", ["eagle3", "mtp"])
+EIGHT = SamplingParams(
+    temperature=1.5, top_k=0, top_p=1.0, min_p=0.0, logit_bias=dict.fromkeys(range(65, 73), 30.0)
+)
+"""Eight letters, of which a head by chance drafts the one that is drawn often enough."""
+
+
+def test_by_rejection_each_token_follows_the_targets_law(by_chance: Fed) -> None:
+    """800 tokens of one prompt at a time, and behind what lookup drafts."""
+    speculation = SpeculationParams(mode="always", verify="rejection")
+    for others, depth in (((), 3), (("lookup",), 5)):
+        requests = [
+            by_chance.harness.request(
+                PROMPTS[0],
+                msgspec.structs.replace(EIGHT, seed=seed),
+                tokens=200,
+                client=str(seed),
+                speculation=speculation,
+            )
+            for seed in range(SLOTS)
+        ]
+        sources = by_chance.drafters(*others)
+        sessions = finish(
+            by_chance.harness.engine(sources, FixedDepth(depth, by_chance.name)), requests
+        )
+        counts = [session.meter.sources[by_chance.name] for session in sessions]
+        drafted = sum(count.drafted for count in counts)
+        assert 0 < sum(count.accepted for count in counts) < drafted
+        found = surprises(by_chance.harness, sessions)
+        assert max(found.values()) < 1, found
+
+
+@pytest.mark.parametrize("kind", KINDS)
 def test_a_reused_prefix_is_drafted_behind(kind: str, tmp_path: Path) -> None:
     """A slot goes on where it was, or half-way back: the head's memory as well as the target's."""
-    made = (
-        eagle3(tmp_path, heads.eagle3(tmp_path / "head.gguf", "features"), counts=True)
-        if kind == "eagle3"
-        else mtp(tmp_path, "features")
-    )
-    with made as fed:
+    with made(kind, tmp_path, "features") as fed:
         engine = fed.harness.engine(fed.drafters(), FixedDepth(4, fed.name))
         first = counting(fed)
         for length in (20, 20 + COUNTED, 35):
             prompt = list(range(10, 10 + length))
             (session,) = finish(engine, [replace(first, prompt=prompt)])
             assert output(session) == list(range(10 + length, 10 + length + COUNTED))
-            count = session.meter.sources[kind]
+            count = session.meter.sources[fed.name]
             assert count.drafted == count.accepted >= COUNTED // 2
 
 

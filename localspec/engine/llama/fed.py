@@ -93,6 +93,7 @@ class FedContext:
         params.flash_attn_type = FLASH[placement.flash_attention]
         params.kv_unified = not streams
         params.no_perf = True
+        params.swa_full = True  # a windowed cache cannot forget what was drafted
         if predicts:
             params.ctx_type = native.LLAMA_CONTEXT_TYPE_MTP
         if beside is not None:
