@@ -26,6 +26,7 @@ from localspec.errors import BadGGUF, BadPair
 ARCHITECTURE = "eagle3"
 KEY = "localspec.target"
 """The digest of the target's last norm."""
+NORM = "output_norm.weight"
 _MADE_BY = "localspec.completed"
 """In a completed file: the identities of the two that it was made of."""
 _VOCABULARY = "eagle3.vocab_size"
@@ -144,18 +145,23 @@ def layers(head: Parsed) -> tuple[int, ...]:
 def key(target: Parsed, data: memoryview) -> str:
     """The key by which a model's heads are found, of its file's bytes. Raises KeyError: no norm."""
     named = {tensor.name: tensor for tensor in target.tensors}
-    norm = named["output_norm.weight"]
+    norm = named[NORM]
     start = target.data_start + norm.offset
     return hashlib.sha256(data[start : start + norm.num_bytes]).hexdigest()
 
 
-def made_for(head: Path, target: Path) -> bool:
-    """Whether a compact head has the key of that target. Raises BadGGUF."""
+def key_of(target: Path) -> str:
+    """The key of the model in that file. Raises BadGGUF; KeyError: it has no last norm."""
     with _mapped(target) as data, memoryview(data) as view:
-        try:
-            return header.parse(head).metadata[KEY] == key(header.parse(target), view)
-        except KeyError:
-            return False
+        return key(header.parse(target), view)
+
+
+def made_for(made: Path, target: Path) -> bool:
+    """Whether what names its target by a key was made for that one. Raises BadGGUF."""
+    try:
+        return header.parse(made).metadata[KEY] == key_of(target)
+    except KeyError:
+        return False
 
 
 def complete(head: Path, target: Path) -> Path:

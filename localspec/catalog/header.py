@@ -27,7 +27,8 @@ _FIRST_BYTES = 1024 * 1024
 class Header:
     """A checked header: every size is possible, and every tensor lies inside the file.
 
-    `file` is the file's name, for messages. Arrays of `metadata` stay packed until they are read.
+    `file` is the file's name, for messages, and `path` where it is, if it was read. Arrays of
+    `metadata` stay packed until they are read.
     """
 
     file: str
@@ -35,6 +36,7 @@ class Header:
     metadata: Mapping[str, Value]
     tensors: tuple[Tensor, ...]
     file_bytes: int
+    path: Path | None = None
 
     @property
     def architecture(self) -> str:
@@ -137,7 +139,7 @@ def _named(path: Path, work: Callable[[Path], _T]) -> _T:
 def _checked(path: Path) -> Header:
     file_bytes, parsed = _parse(path)
     rules.check(parsed)
-    return Header(path.name, parsed.version, parsed.metadata, parsed.tensors, file_bytes)
+    return Header(path.name, parsed.version, parsed.metadata, parsed.tensors, file_bytes, path)
 
 
 def _parse(path: Path) -> tuple[int, Parsed]:

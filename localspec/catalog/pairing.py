@@ -14,7 +14,7 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-from localspec.catalog import header
+from localspec.catalog import compact_heads, header
 from localspec.catalog.header import Header
 from localspec.catalog.memory import show_bytes
 from localspec.catalog.reader import Array
@@ -74,10 +74,24 @@ def check(target: Header, draft: Header) -> Pairing:
         or _special(target, draft, "bos", _DEFAULT_BOS)
         or _special(target, draft, "eos", _DEFAULT_EOS)
     )
+    if other := other_target(target, draft):
+        return Pairing(False, other, 0)
     if not difference:
         return Pairing(True, "", shared)
     writes = all(map(_writes_text, (target, draft)))
     return Pairing(writes, difference, 0 if writes else shared, by_text=writes)
+
+
+def other_target(target: Header, draft: Header) -> str:
+    """A sentence where a draft was made of the layers of another model than this one; else ""."""
+    made_of = draft.metadata.get(compact_heads.KEY)
+    if made_of is None or target.path is None:
+        return ""
+    try:
+        same = made_of == compact_heads.key_of(target.path)
+    except KeyError:
+        same = False
+    return "" if same else f"{draft.file} was made of the layers of another model than this one."
 
 
 def _writes_text(model: Header) -> bool:

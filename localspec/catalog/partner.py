@@ -71,11 +71,12 @@ def expected_speedup(share: float) -> tuple[float, float]:
     The formula of speculative sampling (Leviathan et al., 2023) at its best depth, for a draft
     whose token takes `share` of the target's time.
     """
-    low, high = (_gain(share, *case) for case in zip(_AGREES, _A_ROW, strict=True))
+    low, high = (gain(share, *case) for case in zip(_AGREES, _A_ROW, strict=True))
     return low, high
 
 
-def _gain(share: float, agrees: float, row: float) -> float:
+def gain(share: float, agrees: float, row: float = _A_ROW[0]) -> float:
+    """The speed-up at the best depth, of at most `_DEEPEST`; 1 where that is to draft nothing."""
     depths = range(_DEEPEST + 1)
     return max(
         sum(agrees**node for node in range(depth + 1)) / (1 + depth * (share + row))

@@ -1,4 +1,4 @@
-"""`localspec models`: list, show, format, plan, pull, search, import, rm, check, quantize, head."""
+"""`localspec models`: list, show, format, plan, pull, import, rm, check, quantize, head, prune."""
 
 from __future__ import annotations
 
@@ -32,6 +32,7 @@ from localspec.cli.groups import Group
 from localspec.cli.names import complete_models
 from localspec.cli.plan import plan, together
 from localspec.cli.progress import shown
+from localspec.cli.prune import prune
 from localspec.cli.render import printable
 from localspec.errors import BadGGUF, BadPair, escaped
 from localspec.wire.values import DraftHead
@@ -52,6 +53,7 @@ def models() -> None:
 models.add_command(plan)
 models.add_command(show_format)
 models.add_command(fetching.search)
+models.add_command(prune)
 
 
 @models.command("list")

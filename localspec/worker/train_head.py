@@ -85,24 +85,24 @@ def _make(path: Path, place: Path, tokens: int, words: int) -> None:
     paths.make_directory(
         place.parent, paths.MODELS_MODE
     )  # an error is raised before an hour's work
-    made = head(target, _texts(path, tokens), words)
+    made = head(target, texts(path, tokens), words)
     paths.write_atomically(place, made, mode=0o644)
     sys.stderr.write("\n")
 
 
-def _texts(target: Path, tokens: int) -> list[Text]:
+def texts(target: Path, tokens: int) -> list[Text]:
     """Texts that the model writes, of `tokens` tokens in all; progress goes to stderr."""
     told = tomllib.loads(paths.shipped(_QUESTIONS).read_text("utf-8"))
-    texts: list[Text] = []
+    found: list[Text] = []
     with opened(target) as context:
         model = context.model
-        prompts = (prompt(model, question) for question in questions(told, texts, model.piece))
+        prompts = (prompt(model, question) for question in questions(told, found, model.piece))
         for text in listen(context, prompts, tokens, model.eog, longest=_LONGEST):
-            texts.append(text)
-            written = sum(len(each.came) for each in texts)
+            found.append(text)
+            written = sum(len(each.came) for each in found)
             sys.stderr.write(f"\rwriting: {min(written, tokens)} of {tokens} tokens")
     sys.stderr.write("\n")
-    return texts
+    return found
 
 
 @contextmanager

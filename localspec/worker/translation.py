@@ -51,10 +51,13 @@ def needed(
     The headers in `files` decide about vocabularies that differ in length or in how texts end.
     Raises BadGGUF.
     """
+    headers = [header.read(file) for file in files]
+    if other := pairing.other_target(*headers):
+        return None, other
     difference = _difference(target, draft)
     if not difference and _alike(target, draft):
         return None, ""
-    verdict = pairing.check(*(header.read(file) for file in files))
+    verdict = pairing.check(*headers)
     if not verdict.by_text:
         return None, f"The draft does not share the target's vocabulary: {difference}." * bool(
             difference

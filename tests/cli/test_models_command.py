@@ -202,6 +202,7 @@ def test_a_file_that_is_no_model_is_not_imported(models_dir: Path, tmp_path: Pat
         (("check", "{target}", "{wordless}"), 65, "cannot propose for this target"),
         (("check", "{target}", "{wordless}", "--json"), 65, ""),
         (("quantize", "nobody"), 2, "There is no model"),
+        (("prune", "nobody"), 2, "There is no model"),
         (("head", "nobody"), 2, "There is no model"),
         (("head", "{target}", "--tokens", "9"), 2, "10000"),
         (("head", "{target}", "--work", "x"), 2, "--kind eagle3"),
