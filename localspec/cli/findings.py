@@ -27,7 +27,7 @@ from localspec.catalog.plan import Wish
 from localspec.catalog.registry import Registry, Resolved
 from localspec.client import Client, Json
 from localspec.config import Config
-from localspec.errors import BadPair, LocalSpecError, NotRunning
+from localspec.errors import BadPair, LocalSpecError, NotRunning, UnknownModel
 
 _PRIVATE_SOCKET = 0o600
 _OTHERS = 0o077
@@ -181,6 +181,9 @@ def _silent(socket: Path | None) -> Finding:
 
 
 def _running(report: Json) -> Iterator[Finding]:
+    if report.get("updated"):
+        said = f"LocalSpec was updated since pid {report['pid']} started, which runs the old code."
+        yield wrong("daemon", said, "localspec restart")
     if report.get("config_error"):
         said = f"It runs with an older configuration: {report['config_error']}"
         yield wrong("daemon", said, "localspec config check")
@@ -225,6 +228,10 @@ def models(directory: Path, default: str) -> tuple[list[Finding], list[Header]]:
     try:
         pair = registry.resolve(default)
         findings, found = _pair(pair)
+    except UnknownModel as error:
+        pair, found = None, []
+        said = f'models.default = "{default}": {error.message}'
+        findings = [wrong("model", said, error.fix or "localspec models pull")]
     except LocalSpecError as error:
         pair, found = None, []
         findings = [failed("model", error, "localspec models pull")]

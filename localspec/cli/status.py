@@ -74,6 +74,8 @@ def _head(report: Json) -> str:
 
 
 def _daemon_rows(report: Json) -> Iterator[tuple[str, str]]:
+    if report.get("updated"):
+        yield "updated", "since the daemon started, which runs the old code; localspec restart"
     if report.get("config_error"):
         yield "config error", f"{report['config_error']} (the last good one is in force)"
     if report.get("restart_needed"):

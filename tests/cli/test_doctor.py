@@ -169,7 +169,9 @@ def test_models_that_cannot_be_used_are_told(tmp_path: Path) -> None:
     assert "localspec models pull" in only_wrong(found).fix
     assert pair == []
     big = tiny.build(tmp_path / "big.gguf", layers=40)  # larger than the next one
-    assert only_wrong(findings.models(tmp_path, "bgi")[0]).fix.startswith("Did you mean big?")
+    misspelt = only_wrong(findings.models(tmp_path, "bgi")[0])
+    assert misspelt.fix.startswith("Did you mean big?")
+    assert misspelt.said.startswith('models.default = "bgi": ')
     encoders.bert(tmp_path / "small.gguf")
     (tmp_path / "drafts.json").write_text('{"big": "small"}')
     assert "writes no text" in only_wrong(findings.models(tmp_path, "big")[0]).said
@@ -264,6 +266,13 @@ def test_what_refuses_requests_or_slows_them_down_now_is_wrong(
     """Each is told once, with a command that helps."""
     found = list(findings._running(report(state=state, **fields)))  # noqa: SLF001 - as above
     assert said in only_wrong(found).said
+
+
+def test_a_daemon_that_was_updated_while_it_ran_is_told_with_the_restart() -> None:
+    """Its models are told as well: they may be fine."""
+    found = list(findings._running(report(state="ready") | {"updated": True}))  # noqa: SLF001 - as above
+    assert only_wrong(found).fix == "localspec restart"
+    assert not [one for one in findings._running(report(state="ready")) if one.fix]  # noqa: SLF001
 
 
 def test_a_worker_that_was_killed_and_came_back_is_history(tmp_path: Path) -> None:

@@ -46,6 +46,7 @@ MODEL: dict[str, Any] = {
 }
 REPORT: dict[str, Any] = {
     "version": "0.1.0",
+    "updated": False,
     "pid": 4242,
     "uptime_seconds": 11_520.5,
     "draining": False,

@@ -35,6 +35,26 @@ def test_a_changed_configuration_takes_effect_and_a_broken_one_does_not(
     asyncio.run(scene())
 
 
+def test_a_default_that_is_none_is_told_as_a_setting(harness: Any, daemon: Any) -> None:
+    """Whoever names no model, or an alias of the default, reads which key is wrong and the fix."""
+    harness.configure(models={"default": "nope", "aliases": {"gpt-*": ""}})
+
+    async def scene() -> None:
+        async with daemon(harness) as it:
+            for fields in ({}, {"model": ""}, {"model": "default"}, {"model": "gpt-9"}):
+                status, body = await it.ask("say hi", **fields)
+                assert status == 404, fields
+                assert body["error"]["message"].startswith(
+                    'models.default: There is no model "nope"'
+                )
+                assert "localspec config set models.default" in body["error"]["fix"]
+            _, body = await it.ask("say hi", model="neither")
+            assert "models.default" not in body["error"]["message"] + body["error"]["fix"]
+            assert (await it.ask("say hi", model="alpha"))[0] == 200
+
+    asyncio.run(scene())
+
+
 def test_a_machine_with_holes_is_told_before_anything_is_loaded(harness: Any, daemon: Any) -> None:
     """An incomplete table of a machine is an error of the request; a complete one works."""
     table = harness.root / "table.toml"

@@ -117,12 +117,14 @@ class UpstreamStatus(msgspec.Struct, frozen=True):
 class Status(msgspec.Struct, frozen=True):
     """The daemon and its models; `loading` is the progress of a model that is loading now.
 
-    `activated`: systemd holds the socket, and starts the daemon at a connection. `memory_bytes`
-    bounds the memory of all models together, 0 does not. `machine` is the file of a simulated
-    machine, "" on the real one.
+    `updated`: LocalSpec's files have changed since the daemon started, which has the old ones in
+    memory. `activated`: systemd holds the socket, and starts the daemon at a connection.
+    `memory_bytes` bounds the memory of all models together, 0 does not. `machine` is the file of a
+    simulated machine, "" on the real one.
     """
 
     version: str
+    updated: bool
     pid: int
     uptime_seconds: float
     draining: bool

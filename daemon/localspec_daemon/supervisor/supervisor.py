@@ -30,6 +30,7 @@ from localspec.errors import (
 from localspec.wire.messages import Generate, Load, Progress, Replay
 from localspec.wire.values import DraftHead
 from localspec_daemon.api.relay import Route, route
+from localspec_daemon.supervisor import installation
 from localspec_daemon.supervisor.aliases import Aliases
 from localspec_daemon.supervisor.broadcast import Broadcast
 from localspec_daemon.supervisor.model import Model
@@ -202,6 +203,7 @@ class Supervisor:
         host = devices.host()
         return Status(
             version=VERSION,
+            updated=await asyncio.to_thread(installation.RUNNING.replaced),
             pid=os.getpid(),
             uptime_seconds=asyncio.get_running_loop().time() - self._started_at,
             draining=self.draining,
@@ -314,7 +316,7 @@ class Supervisor:
         """The worker's Load for that name, and its files."""
         table = Aliases(self.config.models) if aliases and not route(self.config, name) else None
         found, head, files = await self._query_registry(
-            lambda registry: _found(registry, name, table)
+            lambda registry: _found(registry, name, table, self.config.models.default)
         )
         template = None
         if self.config.models.templates:
@@ -345,14 +347,24 @@ class Supervisor:
                 self.pool.model(load, files)
 
 
+def _as_default(error: UnknownModel) -> UnknownModel:
+    """The error of a request that names no model: what is wrong may be the configuration."""
+    fix = f"{error.fix} `localspec config set models.default NAME` chooses another."
+    return UnknownModel(f"models.default: {error.message}", fix=fix.strip(), param="model")
+
+
 def _found(
-    registry: Registry, name: str, aliases: Aliases | None
+    registry: Registry, name: str, aliases: Aliases | None, default: str
 ) -> tuple[Resolved, tuple[DraftHead | None, str], Files]:
     """The model of that name, its head or why it has none, and the files.
 
     Runs in a thread. Raises UnknownModel, OSError.
     """
-    found = registry.resolve(aliases.meant(name, registry) if aliases else name)
+    wanted = aliases.meant(name, registry) if aliases else name
+    try:
+        found = registry.resolve(wanted)
+    except UnknownModel as error:
+        raise _as_default(error) if wanted == default else error from None
     try:
         head = registry.head(found.target_path)
     except BadGGUF:  # of the target, which is refused when it is loaded

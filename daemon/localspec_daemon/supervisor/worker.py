@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import logging
 import os
 import re
@@ -49,6 +50,7 @@ from localspec.wire.messages import (
     Replayed,
     Started,
 )
+from localspec_daemon.supervisor import installation
 from localspec_daemon.supervisor.channel import Channel
 from localspec_daemon.supervisor.restarts import Watchdog
 
@@ -61,6 +63,8 @@ QUIT_SECONDS = 3.0
 LAST_WORDS_LINES = 12
 MAX_WORDS_CHARS = 1000
 """The longest of its last lines: a line may have a whole key of a file in it."""
+
+_NO_FILES = {errno.EMFILE, errno.ENFILE}
 
 StreamEvent: TypeAlias = Progress | Started | Reading | Delta | Finished | Replayed | QuestionAnswer
 
@@ -173,7 +177,8 @@ class Worker:
             except BaseException as error:
                 await channel.close()
                 if isinstance(error, OSError):
-                    raise EngineError(f"A worker cannot be started: {error}.") from error
+                    fix = "ulimit -n 256, and localspec restart" if error.errno in _NO_FILES else ""
+                    raise EngineError(f"A worker cannot be started: {error}.", fix=fix) from error
                 raise
         return cls(load, process, channel)
 
@@ -235,7 +240,7 @@ class Worker:
             )
         return WorkerCrashed(
             f"The worker of {self.load.model} died while {doing}: {exit_.cause}.",
-            fix="It is restarted when needed; `localspec logs` shows its last words.",
+            fix=_mend("It is restarted when needed; `localspec logs` shows its last words."),
         )
 
     @property
@@ -288,7 +293,8 @@ class Worker:
                     self.loaded.set_result(event)
             case Refused():
                 if not self.loaded.done():
-                    self.loaded.set_exception(by_code(event.code)(event.message, fix=event.fix))
+                    refused = by_code(event.code)(event.message, fix=_mend(event.fix))
+                    self.loaded.set_exception(refused)
                     self.loaded.exception()
             case Heartbeat():
                 self.heartbeat = event
@@ -331,6 +337,11 @@ class Worker:
             self._last_words.append(bounded(text, MAX_WORDS_CHARS))
             quiet = text.startswith(("DEBUG ", "INFO "))  # the daemon logs the same events
             _log.log(logging.DEBUG if quiet else logging.INFO, "pid=%d %s", self.pid, text)
+
+
+def _mend(otherwise: str) -> str:
+    """The fix for a failed worker: a restart where its code is not the daemon's any more."""
+    return installation.RESTART if installation.RUNNING.replaced() else otherwise
 
 
 def _memory_kills() -> int | None:
