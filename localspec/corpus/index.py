@@ -12,7 +12,6 @@ import mmap
 import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import takewhile
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -90,44 +89,49 @@ class Index:
         return len(self.tokens)
 
     def search(self, tail: Sequence[Token]) -> Places | None:
-        """The places after the longest part of the end of `tail` that the corpus has."""
-        for size, key in reversed(_hashes(tail)):
+        """The places after the longest part of the end of `tail` that the corpus has.
+
+        Fewer tokens are looked for first: where not even these are in it, as is usual, one hash and
+        one search tell so.
+        """
+        there: list[tuple[int, Keys]] = []
+        blocks: list[int] = []
+        for size in SIZES:
+            if len(tail) < size:
+                break
+            blocks += [_block(tail, end) for end in range(len(blocks), size // SIZES[0])]
+            key = _folded(blocks) & ~_PLACES & _MASK
             table = self._tables[size]
             low = int(table.searchsorted(np.uint64(key)))
             if low == len(table) or table.item(low) > key | _PLACES:
-                continue
-            near = table[low : low + _LOOKED_AT].tolist()
-            places = [each & _PLACES for each in takewhile((key | _PLACES).__ge__, near)]
-            if found := self._compared(places, tail, size):
-                return found
-        return None
+                break
+            near = table[low : low + _LOOKED_AT]
+            there.append((size, near[: near.searchsorted(np.uint64(key | _PLACES), "right")]))
+        compared = (self._compared(places, tail, size) for size, places in reversed(there))
+        return next(filter(None, compared), None)
 
     def ahead(self, position: int) -> list[Token]:
         """The tokens from a place on, as far as its file goes, at most AHEAD."""
         found: list[Token] = self.tokens[position : position + AHEAD].tolist()
         return found[: found.index(SEPARATOR)] if SEPARATOR in found else found
 
-    def _compared(self, places: Sequence[int], tail: Sequence[Token], size: int) -> Places | None:
+    def _compared(self, keys: Keys, tail: Sequence[Token], size: int) -> Places | None:
         """Of some places those before which most agrees; None where that is less than `size`."""
-        best, length = list[int](), size
-        recent = tail[: -BACK - 1 : -1]
-        for place in places[:: -(-len(places) // _CANDIDATES)]:
-            *before, after = self.tokens[max(0, place - BACK) : place + 1].tolist() or [SEPARATOR]
-            if after == SEPARATOR:
-                continue
-            same = sum(1 for _ in takewhile(_equal, zip(reversed(before), recent, strict=False)))
-            if same > length:
-                best, length = [place], same
-            elif same == length:
-                best.append(place)
-        told = [(place, tuple(ahead)) for place in best if (ahead := self.ahead(place))]
-        if not told:
-            return None  # ends of files, or hashes that agree where tokens do not
-        return Places(length, tuple(place for place, _ in told), tuple(row for _, row in told))
+        chosen = (keys[:: -(-len(keys) // _CANDIDATES)] & np.uint64(_PLACES)).astype(np.int64)
+        chosen = chosen[self.tokens.take(chosen, mode="clip") != SEPARATOR]
+        if not len(chosen):
+            return None  # ends of files
+        recent = np.array(tail[: -BACK - 1 : -1], np.uint32)
+        before = self.tokens.take(chosen[:, None] - _BEFORE[: len(recent)], mode="clip")
+        equal = np.logical_and.accumulate(before == recent, axis=1).sum(axis=1)
+        length = int(equal.max())
+        if length < size:
+            return None  # hashes that agree where tokens do not
+        best = chosen[equal == length].tolist()
+        return Places(length, tuple(best), tuple(tuple(self.ahead(place)) for place in best))
 
 
-def _equal(pair: tuple[Token, Token]) -> bool:
-    return pair[0] == pair[1]
+_BEFORE = np.arange(1, BACK + 1)
 
 
 def joined(texts: Sequence[Tokens]) -> Tokens:
@@ -198,29 +202,25 @@ def _mixed(values: Keys) -> Keys:
     return values ^ (values >> np.uint64(29))
 
 
-def _hashes(tail: Sequence[Token]) -> list[tuple[int, int]]:
-    """The sizes that a text is long enough for, and the keys of its end, without a place.
+def _block(tail: Sequence[Token], end: int) -> int:
+    """The hash of four tokens in a row, of which so many blocks stand behind them.
 
-    The same sums as above, of Python's numbers: a few microseconds.
+    The same sums as above, of Python's numbers: a microsecond.
     """
-    found: list[tuple[int, int]] = []
-    blocks: list[int] = []
-    for end in range(min(len(tail) // 4, 4)):
-        last = len(tail) - 4 * end
-        mixed = 0
-        for token in tail[last - 4 : last]:
-            mixed = (mixed * _ODD + token) & _MASK
-        mixed = ((mixed ^ (mixed >> 30)) * _MIX) & _MASK
-        blocks.append(mixed ^ (mixed >> 29))
-    for size in SIZES:
-        if size > SIZES[0]:
-            blocks = [
-                _paired(left, right) for right, left in zip(blocks[::2], blocks[1::2], strict=False)
-            ]
-        if not blocks:
-            break
-        found.append((size, blocks[0] & ~_PLACES & _MASK))
-    return found
+    last = len(tail) - 4 * end
+    first, second, third, fourth = tail[last - 4 : last]
+    mixed = (first * _ODD + second) & _MASK
+    mixed = ((mixed * _ODD + third) & _MASK) * _ODD + fourth & _MASK
+    mixed = ((mixed ^ (mixed >> 30)) * _MIX) & _MASK
+    return mixed ^ (mixed >> 29)
+
+
+def _folded(blocks: Sequence[int]) -> int:
+    """The hash of one, two or four blocks, the last of the text first."""
+    while len(blocks) > 1:
+        pairs = zip(blocks[1::2], blocks[::2], strict=True)
+        blocks = [_paired(left, right) for left, right in pairs]
+    return blocks[0]
 
 
 def _paired(left: int, right: int) -> int:
