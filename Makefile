@@ -472,7 +472,7 @@ endef
 # repository. ARGS are pytest's, such as unit/test_completion.py.
 define PEER_TESTS
 place="$${XDG_CACHE_HOME:-$$HOME/.cache}/localspec/peer-tests/$(subst ==,-,$(LLAMA))"
-if [ ! -d "$$place" ]; then
+if [ ! -f "$$place/tools/server/README.md" ]; then
     mkdir -p "$$(dirname "$$place")"
     work=$$(mktemp -d "$$place.XXXXXX")
     trap 'rm -rf "$$work"' EXIT
@@ -481,7 +481,10 @@ if [ ! -d "$$place" ]; then
     tar -xzf "$$work"/llama_cpp_python-*.tar.gz -C "$$work/source" --strip-components 3
     mkdir -p "$$work/kept/tools/server" "$$work/kept/models"
     mv "$$work/source/tools/server/tests" "$$work/kept/tools/server/"
+    mv "$$work/source/tools/server/README.md" "$$work/source/tools/server/server-schema.cpp" \
+        "$$work/kept/tools/server/"
     mv "$$work/source/models/templates" "$$work/kept/models/"
+    rm -rf "$$place"
     mv "$$work/kept" "$$place"
 fi
 PYTHONPATH=tests $(BIN)/python -m peers "$$place" $(ARGS)

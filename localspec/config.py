@@ -32,8 +32,9 @@ class Server(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The daemon: where it listens and how much it accepts.
 
     `memory_bytes` limits what models may take together of this computer's memory; 0 is all that is
-    free. No answer has more than `max_tokens`; 0 means until the context is full. `origins` are
-    web pages that may use TCP, given the token: editors' webviews.
+    free. No answer has more than `max_tokens`; 0 means until the context is full. No model thinks
+    for more than `max_reasoning_tokens`; -1 is no limit, with 0 none thinks. `origins` are web
+    pages that may use TCP, given the token: editors' webviews.
     """
 
     socket: str = ""
@@ -45,6 +46,7 @@ class Server(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     max_body_bytes: int = 8 * 1024 * 1024
     drain_seconds: float = 10.0
     max_tokens: int = 0
+    max_reasoning_tokens: int = -1
     log_level: Literal["debug", "info", "warning", "error"] = "info"
 
 
@@ -309,6 +311,7 @@ _RANGES = {
     "server.max_body_bytes": Range(1024, 1 << 30),
     "server.drain_seconds": Range(0, 3600),
     "server.max_tokens": ranges.MAX_TOKENS,
+    "server.max_reasoning_tokens": Range(-1, ranges.MAX_TOKENS.high),
     "engine.slots": Range(1, 64),
     "engine.context": Range(0, 1 << 22),
     "engine.prefill_rows": Range(16, 8192),

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from localspec.errors import GrammarError
 from localspec.text import grammar
+from localspec.text.spelling import spelled_by
 from localspec.types import Token
 
 
@@ -172,8 +173,10 @@ class _Pieces:
         self._of_byte = {piece: token for token, piece in enumerate(pieces) if len(piece) == 1}
 
     def __call__(self, text: bytes | str) -> list[Token]:
-        """Tokens that spell `text`: the model's own tokenization if available."""
+        """Tokens that spell `text`: the model's own if they write it and nothing more."""
         data = text.encode() if isinstance(text, str) else text
         if self._tokenize is not None:
-            return self._tokenize(data.decode("utf-8", "ignore"))
+            whole = data.decode("utf-8", "ignore")
+            if (found := spelled_by(whole, self._tokenize, self.tokens.__getitem__)) is not None:
+                return [*found]
         return [self._of_byte[bytes([b])] for b in data if bytes([b]) in self._of_byte]

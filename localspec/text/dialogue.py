@@ -64,9 +64,10 @@ class Dialogue:
         offer = offered(request.tools, request.tool_choice, parallel=request.parallel_tool_calls)
         reads = self.recognised.reads
         messages = list(request.messages or ())
-        variables = thinking.variables(
-            self._template, request.template_kwargs, request.reasoning_effort
-        )
+        given = dict(request.template_kwargs)
+        if request.max_thoughts == 0:
+            given["enable_thinking"] = False
+        variables = thinking.variables(self._template, given, request.reasoning_effort)
         if offer.functions and reads.tools:
             nothing = {"parameters": {"type": "object", "properties": {}}}
             variables["tools"] = [
@@ -86,7 +87,23 @@ class Dialogue:
             quiet = self._render(asked, variables)
             if not self._begun(quiet):  # a template that looks for this word in the system message
                 prompt, begun = quiet, False
+        if request.max_thoughts == 0 and self.thoughts:
+            prompt, begun = self._unthinking(prompt, begun=begun), False
         return Turn(prompt, replace(offer, thinks=self._thinks, thinking=begun))
+
+    @property
+    def thoughts(self) -> Pair | None:
+        """The marks around thoughts; None for a model without, or whose messages have heads."""
+        marked = self._thinks and not self.format.heads
+        return self.format.thoughts[0] if marked else None
+
+    def _unthinking(self, prompt: str, *, begun: bool) -> str:
+        """The prompt behind empty thoughts, unless the template leaves them out when told so."""
+        pair = self.format.thoughts[0]
+        if begun:
+            return prompt + pair.closing.strip()
+        obeys = thinking.switches(self._template)
+        return prompt if obeys else prompt + pair.opening.strip() + pair.closing.strip()
 
     def _begun(self, prompt: str) -> bool:
         """Whether a prompt ends inside of thoughts."""

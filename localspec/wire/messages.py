@@ -80,10 +80,11 @@ class Generate(msgspec.Struct, frozen=True, tag="generate"):
     Answer: `max_tokens` 0 only reads the prompt. `prediction` is the text that the client expects.
     `biased_texts` bias each token of a text, as `logit_bias` does. `logprobs` is a count of
     alternatives for each token; with `after_sampling` they are of the law after the sampler chain.
-    With `reasoning_apart` False thoughts are part of the text. `tells_prompt` puts the prompt as
-    text into `Started`, `tells_reading` sends `Reading`s. The answer ends `predict_seconds` after
-    its first token, once it has a line, and without any token `prompt_seconds` after it got its
-    slot. With `so_far` the answer continues one that began on another worker.
+    With `reasoning_apart` False thoughts are part of the text; they have at most `max_thoughts`
+    tokens, if the model's format marks them. `tells_prompt` puts the prompt as text into `Started`,
+    `tells_reading` sends `Reading`s. The answer ends `predict_seconds` after its first token, once
+    it has a line, and without any token `prompt_seconds` after it got its slot. With `so_far` the
+    answer continues one that began on another worker.
     """
 
     id: str
@@ -110,6 +111,7 @@ class Generate(msgspec.Struct, frozen=True, tag="generate"):
     parallel_tool_calls: bool = True
     reasoning_effort: str | None = None
     reasoning_apart: bool = True
+    max_thoughts: int | None = None
     suffix: str | None = None
     extra: list[Snippet] = []
     begun: str = ""

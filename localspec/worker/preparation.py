@@ -19,6 +19,8 @@ from localspec.text.constraint import GrammarConstraint
 from localspec.text.dialogue import Dialogue, Turn
 from localspec.text.formats import Offer
 from localspec.text.healing import Held
+from localspec.text.spelling import spelled_by
+from localspec.text.thought_limit import Marks, ThoughtLimit
 from localspec.types import Drafter, Token
 from localspec.wire.messages import Generate, Tokenize
 from localspec.wire.values import TokenLogprob
@@ -41,7 +43,7 @@ class PreparedRequest:
     prompt: list[Token]
     prediction: list[Token]
     max_tokens: int
-    constraint: GrammarConstraint | Held | None
+    constraint: GrammarConstraint | Held | ThoughtLimit | None
     relaxed: list[str]
     """Keys of the schema that the constraint does not enforce."""
     prompt_text: str
@@ -147,7 +149,8 @@ class RequestPreparer:
         if room < 1:
             raise overflow(len(prompt), context, "messages" if turn else "prompt")
         typed = self._prompts.typed(request)
-        constraint, relaxed = self._constraint(request, turn, typed)
+        grammar_, relaxed = self._constraint(request, turn, typed)
+        constraint = self._limited(request, turn, grammar_)
         if constraint and request.so_far:
             constraint.commit(request.so_far.tokens)
         sampling = self._sampling(request)
@@ -229,6 +232,33 @@ class RequestPreparer:
         if not offer.constrains:
             return alone or self._prompts.held(typed), relaxed
         return self._grammars.calls(self._dialogue.grammar(offer), offer.callable), relaxed
+
+    def _limited(
+        self, request: Generate, turn: Turn | None, inner: GrammarConstraint | Held | None
+    ) -> GrammarConstraint | Held | ThoughtLimit | None:
+        """The constraint, and above it the limit of thoughts, where the answer may have any."""
+        pair, most = self._dialogue.thoughts, request.max_thoughts
+        if most is None or turn is None or pair is None:
+            return inner
+        model, shown = self._model, self._dialogue.shown
+        opening, closing = pair.opening.strip(), pair.closing.strip()
+        begun, said = turn.offer.thinking, request.prefill.strip()
+        if said:  # the client has begun the answer
+            begun = (begun or said.startswith(opening)) and closing not in said
+            if not begun:
+                return inner
+
+        def read(text: str) -> list[Token]:
+            return model.tokenize(text, add_special=False, parse_special=True)
+
+        def piece(token: Token) -> bytes:
+            return shown.get(token) or model.piece(token)
+
+        ends = spelled_by(closing, read, piece)
+        if not ends:
+            return inner
+        marks = Marks(opening.encode(), closing.encode(), tuple(ends))
+        return ThoughtLimit(most, marks, begun, piece, model.n_vocab, inner)
 
     def prompt(self, request: Generate) -> tuple[str, list[Token]]:
         """The prompt of a request as text and as tokens. Raises TooLarge, TemplateError."""

@@ -58,6 +58,12 @@ def read(endpoint: tuple[Dialect, dict[str, Any]], **fields: Any) -> ParsedReque
         (GENERATE, {"prompt": "", "suffix": "b"}, "suffix", "b"),
         (TEXT, {"prompt": "", "suffix": "b"}, "prompt", ""),
         (TEXT, {"prompt": None, "suffix": "b"}, "suffix", "b"),
+        (MESSAGE, {"thinking": {"type": "enabled", "budget_tokens": 5}}, "max_thoughts", 5),
+        (MESSAGE, {"thinking": {"type": "adaptive"}}, "max_thoughts", None),
+        (CHAT, {"reasoning_budget_tokens": 0}, "max_thoughts", 0),
+        (CHAT, {"thinking_budget_tokens": 7}, "max_thoughts", 7),
+        (CHAT, {"reasoning_budget_tokens": 3, "thinking_budget_tokens": 7}, "max_thoughts", 3),
+        (CHAT, {"reasoning_budget_tokens": -1}, "max_thoughts", None),
         (CHAT, {"guided_json": SCHEMA}, "response_format", BOUND),
         (CHAT, {"guided_grammar": "g"}, "response_format", {"type": "gbnf", "grammar": "g"}),
     ],
@@ -307,3 +313,29 @@ def test_logprobs_are_told_whole_and_in_streams(endpoint: Any, fields: dict[str,
     whole = dialect.reply(asked, "m").whole([answer])
     found = whole if "logprobs" in whole else whole["output"][0]["content"][0]
     assert found["logprobs"] == told
+
+
+@pytest.mark.parametrize(
+    ("allowed", "wanted", "most"),
+    [(-1, None, None), (-1, 9, 9), (4, None, 4), (4, 9, 4), (0, 9, 0)],
+)
+def test_no_request_thinks_longer_than_the_server_lets_it(
+    allowed: int, wanted: int | None, most: int | None
+) -> None:
+    """In any dialect the lower limit holds; -1 is none."""
+    config = Config(server=Server(max_reasoning_tokens=allowed))
+    body: dict[str, Any] = {"messages": SAID, "reasoning_budget_tokens": wanted}
+    parsed = openai.CHAT.read(msgspec.json.encode(body), config, Caller("uid:1"))
+    assert parsed.generates[0].max_thoughts == most
+    budget = {"thinking": {"type": "enabled", "budget_tokens": wanted}} if wanted else {}
+    body = {"messages": SAID, "max_tokens": 9, **budget}
+    parsed = anthropic.MESSAGES.read(msgspec.json.encode(body), config, Caller("uid:1"))
+    assert parsed.generates[0].max_thoughts == most
+
+
+@pytest.mark.parametrize("budget", [True, "9", 1.5, [1]])
+def test_a_budget_that_is_no_number_is_named(budget: Any) -> None:
+    """It is not passed over."""
+    with pytest.raises(RequestError) as caught:
+        read(MESSAGE, thinking={"type": "enabled", "budget_tokens": budget})
+    assert caught.value.param == "thinking.budget_tokens"

@@ -17,6 +17,7 @@ from localspec.engine.session import Request
 from localspec.engine.simulation import RealHardware
 from localspec.engine.speculation.masks import STEP_SECONDS
 from localspec.text.constraint import Vocabulary
+from localspec.text.thought_limit import Marks, ThoughtLimit
 from localspec.types import Constraint, Drafter, SamplingParams, Token
 
 SCHEMA = {
@@ -96,6 +97,33 @@ def test_a_mask_and_drafts_give_the_tokens_of_plain_decoding(
             assert output(session) == output(plain)
             assert session.meter.rounds < plain.meter.rounds
             assert session.meter.sources["grammar"].accepted > 0
+
+
+@pytest.mark.parametrize("temperature", [0.0, 0.8])
+@pytest.mark.parametrize("names", [["grammar"], ["lookup", "feature_head"], ["grammar", "model"]])
+def test_a_limit_of_thoughts_and_drafts_give_the_tokens_of_plain_decoding(
+    harness: Harness, names: list[str], temperature: float
+) -> None:
+    """The mark that ends them stands where plain decoding has it, and is drafted free."""
+    target, closing = harness.target, "</thinner>"
+    marks = Marks(b"<thinner>", closing.encode(), tuple(target.plain_tokens(closing)))
+
+    def thinking(prompt: str) -> Request:
+        limit = ThoughtLimit(7, marks, True, target.piece, target.n_vocab)
+        sampling = SamplingParams(temperature=temperature, seed=3)
+        return replace(harness.request(prompt, sampling, tokens=40), constraint=limit)
+
+    for prompt in PROMPTS[:2]:
+        (plain,) = finish(harness.engine({}, FixedDepth(0)), [thinking(prompt)])
+        text = b"".join(map(target.piece, output(plain)))
+        assert closing.encode() in text[: 7 * 8 + len(closing)]
+        for depth in (1, 4, 15):
+            policy = FixedDepth(depth, "model" if "model" in names else None)
+            engine = harness.engine(harness.drafters(*names), policy)
+            (session,) = finish(engine, [thinking(prompt)])
+            assert output(session) == output(plain)
+            if names == ["grammar"]:
+                assert session.meter.sources["grammar"].accepted > 0
 
 
 @pytest.mark.parametrize("seconds", [0.001, 0.012, 0.2])

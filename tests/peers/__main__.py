@@ -14,6 +14,7 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
+from peers import documented
 from peers.differences import AMENDMENTS
 
 TESTS = Path(__file__).resolve().parent.parent
@@ -26,6 +27,9 @@ def main(source: Path, arguments: Sequence[str]) -> int:
         root = Path(folder)
         shutil.copytree(source, root / "llama.cpp")
         tests = root / "llama.cpp" / WHERE
+        if fields := documented.unknown(root / "llama.cpp"):
+            sys.stderr.write(f"neither served nor refused by name: {', '.join(fields)}\n")
+            return 1
         amend(tests)
         paths = os.pathsep.join([str(tests), str(TESTS), os.environ.get("PYTHONPATH", "")])
         environment = os.environ | {"PYTHONPATH": paths, "LOCALSPEC_PEER_FOLDER": folder}

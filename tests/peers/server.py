@@ -2,6 +2,7 @@
 
 llama.cpp's tests send no key unless the server was given one, and LocalSpec's TCP port always
 needs a token: without a key each connection is forwarded to the Unix socket, which needs none.
+With one it is forwarded to that port, which opens before the model is loaded; llama-server's not.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import aiohttp
+import worker_hosts
 from peers import standins
 from serving import DaemonHome
 
@@ -44,6 +46,8 @@ def parser() -> argparse.ArgumentParser:
     options.add_argument("--chat-template-file", default="")
     options.add_argument("--chat-template", default="")
     options.add_argument("--sleep-idle-seconds", default="")
+    options.add_argument("--reasoning", default="auto")
+    options.add_argument("--reasoning-budget", type=int, default=-1)
     options.add_argument("--seed", type=int, default=-1)
     options.add_argument("--temp", type=float, default=0.8)
     options.add_argument("--parallel", type=int, default=4)
@@ -62,6 +66,9 @@ def settings(asked: argparse.Namespace) -> dict[str, dict[str, Any]]:
     }
     if asked.n_predict > 0:
         tables.setdefault("server", {})["max_tokens"] = asked.n_predict
+    thoughts = 0 if asked.reasoning == "off" else asked.reasoning_budget
+    if thoughts >= 0:
+        tables.setdefault("server", {})["max_reasoning_tokens"] = thoughts
     if asked.sleep_idle_seconds:
         tables.setdefault("server", {})["keep_alive"] = f"{asked.sleep_idle_seconds}s"
     if asked.seed >= 0:
@@ -107,13 +114,17 @@ async def main(arguments: Sequence[str]) -> None:
             token.parent.mkdir(mode=0o700)
             token.touch(mode=0o600)
             token.write_text(asked.api_key)
-            tables.setdefault("server", {})["tcp"] = f"127.0.0.1:{asked.port}"
+            keyed = worker_hosts.free_address()
+            tables.setdefault("server", {})["tcp"] = keyed
+        else:
+            keyed = ""
         harness.configure(**tables)
         harness.socket.parent.mkdir(mode=0o700)
-        await _serve(harness, asked)
+        await _serve(harness, asked, keyed)
 
 
-async def _serve(harness: DaemonHome, asked: argparse.Namespace) -> None:
+async def _serve(harness: DaemonHome, asked: argparse.Namespace, keyed: str) -> None:
+    """Opens the doors that llama-server would have, once the model is loaded."""
     server = Server(Options(harness.config_path, harness.socket, tick_seconds=0.1))
     running = asyncio.create_task(server.run())
     ready = asyncio.create_task(server.ready.wait())
@@ -123,10 +134,9 @@ async def _serve(harness: DaemonHome, asked: argparse.Namespace) -> None:
         await _load(harness.socket, name(asked))
         doors = [
             await asyncio.start_server(
-                lambda *ends: _passed_on(harness.socket, asked, *ends), host, asked.port
+                lambda *ends: _passed_on(harness.socket, keyed, *ends), host, asked.port
             )
             for host in asked.host.split(",")
-            if not (asked.api_key and host == "127.0.0.1")
         ]
     await running
     for door in doors:
@@ -144,13 +154,14 @@ async def _load(socket: Path, model: str) -> None:
 
 async def _passed_on(
     socket: Path,
-    asked: argparse.Namespace,
+    keyed: str,
     reader: asyncio.StreamReader,
     writer: asyncio.StreamWriter,
 ) -> None:
     """Forwards a connection to the Unix socket, or to the TCP port if there is a key."""
-    if asked.api_key:
-        there, back = await asyncio.open_connection("127.0.0.1", asked.port)
+    if keyed:
+        host, _, port = keyed.partition(":")
+        there, back = await asyncio.open_connection(host, int(port))
     else:
         there, back = await asyncio.open_unix_connection(str(socket))
     await asyncio.gather(_copied(reader, back), _copied(there, writer))

@@ -119,10 +119,21 @@ def read(request: MessagesRequest, config: Config, caller: Caller) -> ParsedRequ
         parallel_tool_calls=not choice.get("disable_parallel_tool_use"),
         response_format=_format(output.format or request.output_format),
         reasoning_effort=output.effort,
+        max_thoughts=_budget(request.thinking),
         template_kwargs={"enable_thinking": request.thinking.get("type") != "disabled"}
         if request.thinking
         else None,
     )
+
+
+def _budget(thinking: dict[str, Any] | None) -> int | None:
+    """Returns the tokens that the model may think for; None for no limit. Raises RequestError."""
+    budget = (thinking or {}).get("budget_tokens")
+    if budget is not None and (isinstance(budget, bool) or not isinstance(budget, int)):
+        raise RequestError(
+            "thinking.budget_tokens is no whole number.", param="thinking.budget_tokens"
+        )
+    return budget
 
 
 def _system(given: str | list[Block] | None) -> Iterator[Message]:

@@ -79,6 +79,7 @@ def generate(  # noqa: PLR0913 - what every dialect has to say of a request
     endpoint: str,
     chain: Chain,
     max_tokens: float | None,
+    max_thoughts: float | None = None,
     stop: str | Sequence[str] | None = None,
     speculation: SpeculationOptions | None = None,
     session: str | None = None,
@@ -98,6 +99,7 @@ def generate(  # noqa: PLR0913 - what every dialect has to say of a request
         biased_texts=biased_texts(chain),
         speculation=_speculation(speculation, config, mirostat=bool(chosen.mirostat)),
         max_tokens=_most(max_tokens, config.server.max_tokens),
+        max_thoughts=_least(max_thoughts, config.server.max_reasoning_tokens),
         stop=stops(stop),
         session=session or caller.session,
         **{name: value for name, value in more.items() if value is not None},
@@ -109,6 +111,11 @@ def _most(wanted: float | None, allowed: int) -> int | None:
     if wanted is None or wanted < 0:
         return allowed or None
     return min(int(wanted), allowed) if allowed else int(wanted)
+
+
+def _least(*limits: float | None) -> int | None:
+    """Returns the least limit; below 0 one is none."""
+    return min((int(each) for each in limits if each is not None and each >= 0), default=None)
 
 
 def answered(request: TextRequest, config: Config, caller: Caller, **fields: Any) -> ParsedRequest:

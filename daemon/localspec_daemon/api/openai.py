@@ -68,6 +68,9 @@ def chat(data: bytes, config: Config, caller: Caller) -> ParsedRequest:
         tool_choice=request.tool_choice,
         parallel_tool_calls=request.parallel_tool_calls,
         reasoning_effort=request.reasoning_effort,
+        max_thoughts=request.thinking_budget_tokens
+        if request.reasoning_budget_tokens is None
+        else request.reasoning_budget_tokens,
         reasoning_apart=request.reasoning_format != "none",
         **shared(request, config),
     )

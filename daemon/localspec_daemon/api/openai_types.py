@@ -83,7 +83,13 @@ class Foreign(TextRequest):
     n_cache_reuse: Any = None
     n_discard: Any = None
     reasoning_control: Any = None
-    reasoning_budget_tokens: Any = None
+    reasoning_budget_message: Any = None
+    reasoning_budget_start_tag: Any = None
+    reasoning_budget_end_tag: Any = None
+    reasoning_budget_end_tags: Any = None
+    adaptive_decay: Any = None
+    chat_format: Any = None
+    chat_parser: Any = None
     parse_tool_calls: Any = None
     generation_prompt: Any = None
     grammar_lazy: Any = None
@@ -102,7 +108,13 @@ NEUTRAL: dict[str, tuple[Any, ...]] = {
     "n_cache_reuse": (None, 0),
     "n_discard": (None, 0),
     "reasoning_control": (None, False),
-    "reasoning_budget_tokens": (None, -1),
+    "reasoning_budget_message": (None, ""),
+    "reasoning_budget_start_tag": (None, ""),
+    "reasoning_budget_end_tag": (None, ""),
+    "reasoning_budget_end_tags": (None, []),
+    "adaptive_decay": (None, 0.9),
+    "chat_format": (None, 0),
+    "chat_parser": (None, ""),
     "parse_tool_calls": (None, True),
     "generation_prompt": (None, ""),
     "grammar_lazy": (None, False),
@@ -175,6 +187,8 @@ class ChatRequest(Request):
     tool_choice: str | dict[str, Any] | None = None
     parallel_tool_calls: bool | None = None
     reasoning_effort: str | None = None
+    reasoning_budget_tokens: Count | None = None
+    thinking_budget_tokens: Count | None = None
     reasoning_format: Literal["none", "auto", "deepseek", "deepseek-legacy"] | None = None
 
 

@@ -49,6 +49,11 @@ def variables(template: str, given: Mapping[str, Any], effort: str | None) -> di
     return found
 
 
+def switches(template: str) -> bool:
+    """Whether a template has a variable that turns thinking off."""
+    return any(_asks(template, name) for name in (*_FLAGS, *_WORDS, "thinking_budget"))
+
+
 def _wanted(given: Mapping[str, Any], effort: str | None) -> bool | None:
     """Whether the model is to think; None if the request does not say."""
     for name in _FLAGS:

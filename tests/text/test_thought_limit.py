@@ -1,0 +1,103 @@
+"""Thoughts end after so many tokens, by the mark of their format, and nothing else is touched."""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from localspec.text.thought_limit import Marks, ThoughtLimit
+
+OPENING, CLOSING = b"<t>", b"</t>"
+PIECES = [
+    *(bytes([byte]) for byte in range(256)),
+    OPENING,
+    CLOSING,
+    "\N{EURO SIGN}".encode(),
+    b"ok",
+]
+ONE = Marks(OPENING, CLOSING, (257,))
+SPELLED = Marks(OPENING, CLOSING, tuple(CLOSING))
+TOKENS = st.lists(st.sampled_from([*b"<t>/ x", 0xE2, 0x82, 0xAC, 256, 257, 258, 259]), max_size=40)
+
+
+def limit(most: int, marks: Marks, *, begun: bool) -> ThoughtLimit:
+    """A limit over these tokens, without a grammar."""
+    return ThoughtLimit(most, marks, begun, PIECES.__getitem__, len(PIECES))
+
+
+def written(constraint: ThoughtLimit, wanted: list[int]) -> list[int]:
+    """The tokens of an answer that wants these, and takes what it must where one is forced."""
+    said: list[int] = []
+    for token in wanted:
+        mask = constraint.mask([])
+        taken = token if mask is None or mask[token] else int(np.flatnonzero(mask)[0])
+        constraint.commit([taken])
+        said.append(taken)
+    return said
+
+
+def spelled(tokens: list[int]) -> bytes:
+    """The bytes of tokens."""
+    return b"".join(PIECES[token] for token in tokens)
+
+
+@given(wanted=TOKENS, most=st.integers(0, 12), marks=st.sampled_from([ONE, SPELLED]))
+def test_no_thought_is_longer(wanted: list[int], most: int, marks: Marks) -> None:
+    """But for the mark, and what a character or a begun mark still needs."""
+    said = written(limit(most, marks, begun=True), wanted)
+    text = spelled(said)
+    thought = said if CLOSING not in text else next(
+        said[:end] for end in range(len(said) + 1) if CLOSING in spelled(said[:end])
+    )  # fmt: skip
+    assert len(thought) <= most + len(marks.ends) + len("\N{EURO SIGN}".encode()) - 1
+    behind = said[len(thought) :]
+    assert behind == wanted[len(thought) :], "behind thoughts everything is allowed"
+
+
+@given(wanted=TOKENS, most=st.integers(0, 12))
+def test_what_is_no_thought_is_not_touched(wanted: list[int], most: int) -> None:
+    """An answer that does not begin with the opening mark is written as it wants to be."""
+    if not spelled(wanted).lstrip().startswith(OPENING):
+        assert written(limit(most, ONE, begun=False), wanted) == wanted
+
+
+@given(wanted=TOKENS, most=st.integers(0, 9), cut=st.integers(0, 40), begun=st.booleans())
+def test_a_path_is_judged_as_the_text_it_becomes(
+    wanted: list[int], most: int, cut: int, begun: bool
+) -> None:
+    """A mask behind drafted tokens is the one behind the same tokens, committed."""
+    for marks in (ONE, SPELLED):
+        drafted, plain = limit(most, marks, begun=begun), limit(most, marks, begun=begun)
+        drafted.commit(wanted[:cut])
+        for token in wanted:
+            plain.commit([token])
+        one, other = drafted.mask(wanted[cut:]), plain.mask([])
+        if one is None or other is None:
+            assert one is other
+        else:
+            assert np.array_equal(one, other)
+        assert [*drafted.forced(wanted[cut:])] == [*plain.forced([])]
+
+
+def test_thoughts_that_a_model_begins_itself_are_counted_from_their_mark() -> None:
+    """Two tokens behind the opening mark the closing one is the only one."""
+    constraint = limit(2, ONE, begun=False)
+    assert written(constraint, [0x0A, 256, *b"xxxx"]) == [0x0A, 256, *b"xx", 257, *b"x"]
+
+
+def test_a_character_is_not_cut() -> None:
+    """The mark waits for the bytes that the character still needs."""
+    said = spelled(written(limit(1, ONE, begun=True), [0xE2, 0x82, 0xAC, *b"yy"]))
+    assert said == "\N{EURO SIGN}</t>y".encode()
+
+
+@pytest.mark.parametrize("own", [1, 2, 3])
+def test_of_a_mark_that_has_begun_only_the_rest_is_forced(own: int) -> None:
+    """So the thought does not end with half a mark."""
+    wanted = [*b"xx", *CLOSING[:own], *b"yyyyyy"]
+    said = spelled(written(limit(2 + own, SPELLED, begun=True), wanted))
+    assert re.match(rb"xx</t>y", said)
