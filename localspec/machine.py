@@ -78,9 +78,15 @@ class Host(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Head(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A draft head of the target: milliseconds of one of its tokens, computed by the host."""
+    """A draft head of the target, and the milliseconds of one of its tokens.
+
+    Kind "feature" is computed by the host from the target's last state. Kind "fed" is an EAGLE-3
+    head or prediction layers, on the target's last device; rows that it reads together share what
+    is read of its weights.
+    """
 
     token_ms: float
+    kind: Literal["feature", "fed"] = "feature"
 
 
 class Card(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -42,7 +42,13 @@ def parsed(values: dict[str, Any]) -> Machine:
     return machine.parse(toml.write(values), "table.toml")
 
 
-@given(FORWARDS, FORWARDS, st.floats(0, 10), st.floats(0, 1), st.none() | st.builds(Head, MS))
+@given(
+    FORWARDS,
+    FORWARDS,
+    st.floats(0, 10),
+    st.floats(0, 1),
+    st.none() | st.builds(Head, MS, st.sampled_from(("feature", "fed"))),
+)
 def test_a_written_table_is_read_as_it_was(
     target: Forwards, draft: Forwards, round_ms: float, row_ms: float, head: Head | None
 ) -> None:

@@ -16,7 +16,17 @@ from localspec.control.round import Plan, Policy, Round, SessionStats, View
 from localspec.engine.kv.rollback import Rollback, restores, snapshots_of
 from localspec.engine.speculation.states import FeatureHead, Prediction
 from localspec.machine import History, Host, Machine
-from localspec.types import Backend, Draft, Floats, Row, Sharing, Signal, Token
+from localspec.types import (
+    Backend,
+    Draft,
+    FedBackend,
+    FedOutput,
+    Floats,
+    Row,
+    Sharing,
+    Signal,
+    Token,
+)
 
 
 class SimulatedClock:
@@ -177,6 +187,33 @@ class SimulatedHead:
         self._head.close()
 
 
+_ROW_SHARE = 0.1
+"""Of a fed head's forward, what each further row costs: it reads the same weights."""
+
+
+class SimulatedFed:
+    """A `FedBackend` whose forwards are charged."""
+
+    def __init__(self, head: FedBackend, token_ms: float, clock: SimulatedClock) -> None:
+        self.n_vocab, self.n_slots, self.max_rows = head.n_vocab, head.n_slots, head.max_rows
+        self.context, self.inputs = head.context, head.inputs
+        self._head, self._token_ms, self._clock = head, token_ms, clock
+
+    def fuse(self, features: Floats) -> Floats:
+        """As the head does; part of what its forwards cost."""
+        return self._head.fuse(features)
+
+    def decode(self, rows: Sequence[Row], vectors: Floats) -> FedOutput:
+        """As the head does. Raises what it raises; that takes no time."""
+        output = self._head.decode(rows, vectors)
+        self._clock.charge(self._token_ms * (1 + _ROW_SHARE * (len(rows) - 1)))
+        return output
+
+    def truncate(self, slot: int, length: int) -> None:
+        """As the head does, for nothing."""
+        self._head.truncate(slot, length)
+
+
 class Hardware(Protocol):
     """Where forwards take their time: on this machine, or on a simulated machine."""
 
@@ -189,10 +226,13 @@ class Hardware(Protocol):
 
     @property
     def has_head(self) -> bool:
-        """Whether a draft head can be there."""
+        """Whether a feature head can be there."""
 
     def head(self, head: FeatureHead) -> FeatureHead:
-        """The draft head as it is there, where one can be."""
+        """The feature head as it is there, where one can be."""
+
+    def fed(self, head: FedBackend) -> FedBackend:
+        """The head that is fed with the target's states as it is there, where one can be."""
 
     def policy(self, policy: Policy) -> Policy:
         """The policy as it is there."""
@@ -211,6 +251,10 @@ class RealHardware:
     has_head = True
 
     def head(self, head: FeatureHead) -> FeatureHead:
+        """The head itself."""
+        return head
+
+    def fed(self, head: FedBackend) -> FedBackend:
         """The head itself."""
         return head
 
@@ -234,12 +278,17 @@ class SimulatedHardware:
     @property
     def has_head(self) -> bool:
         """Whether the table has a price for one."""
-        return self._machine.head is not None
+        return self._machine.head is not None and self._machine.head.kind == "feature"
 
     def head(self, head: FeatureHead) -> FeatureHead:
         """The head with its price."""
         assert self._machine.head is not None  # noqa: S101 - as `has_head` says
         return SimulatedHead(head, self._machine.head.token_ms, self.clock)
+
+    def fed(self, head: FedBackend) -> FedBackend:
+        """The head with its price, which the table has (`worker/fed_heads.py`)."""
+        assert self._machine.head is not None  # noqa: S101 - as above
+        return SimulatedFed(head, self._machine.head.token_ms, self.clock)
 
     def policy(self, policy: Policy) -> Policy:
         """The policy with the host's time in its rounds."""

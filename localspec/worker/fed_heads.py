@@ -58,7 +58,9 @@ class FedHead:
             self._leave("speculation.drafters does not name it")
         elif command.safe_kernels:
             self._leave("safe kernels are used")
-        elif command.machine:
+        elif command.machine and (
+            command.machine.head is None or command.machine.head.kind != "fed"
+        ):
             self._leave("the simulated machine has no price for it")
         elif remote:
             self._leave("the target's layers are on another machine")

@@ -254,12 +254,13 @@ class Loader:
         """The context of the head that is fed with the target's states."""
         layout = self.plan.target
         last = msgspec.structs.replace(layout, devices=layout.devices[-1:])
-        return self.fed.open(
+        opened = self.fed.open(
             target,
             placement=planning.placed(self._config.engine.target, last),
             context=self.plan.context,
             streams=self.strict or not self._claims,
         )
+        return None if opened is None else self.place.fed(opened)
 
     def _corpus(self, model: Model) -> CorpusIndex | None:
         """The index of the user's folders, None where the configuration names none."""

@@ -27,8 +27,11 @@ from localspec.engine.llama.library import ours
 from localspec.engine.llama.model import Model
 from localspec.engine.llama.vectors import Taps
 from localspec.engine.session import Request
+from localspec.engine.simulation import SimulatedHardware
+from localspec.machine import Forwards, Head, Machine
 from localspec.types import (
     Drafter,
+    FedBackend,
     FedOutput,
     Floats,
     Row,
@@ -114,7 +117,7 @@ KINDS = ("eagle3", *MTP)
 class Fed:
     """An engine's parts and a head."""
 
-    def __init__(self, harness: Harness, head: FedContext | Late, name: str) -> None:
+    def __init__(self, harness: Harness, head: FedBackend, name: str) -> None:
         self.harness, self.head, self.name = harness, head, name
 
     def drafters(self, *others: str) -> dict[str, Drafter]:
@@ -347,3 +350,24 @@ def test_a_draft_ends_where_no_word_of_the_head_may_come(chain: str, tmp_path: P
             assert output(session) == plain
             assert (session.meter.drafted > 0) == drafts
             engine.retire(session)
+
+
+def test_on_a_machine_on_paper_a_head_takes_what_the_table_says(tmp_path: Path) -> None:
+    """The same drafts; a forward of several rows reads the head's weights once."""
+    table = Machine("m", "s", Forwards({1: 5.0}), Forwards({1: 1.0}), head=Head(0.5, "fed"))
+    with made("glm4moe", tmp_path, "features") as fed:
+        place = SimulatedHardware(table)
+        assert not place.has_head  # which would be computed by the host
+        head = place.fed(whole(fed))
+        paper = Fed(fed.harness, head, fed.name)
+        sources = paper.drafters()
+        answers, counts = paper.answers(sources, [counting(fed)], 3)
+        assert answers == [list(range(30, 30 + COUNTED))]
+        assert counts[fed.name][0] == counts[fed.name][1] > 0
+        assert place.clock() > 0.0005 * counts[fed.name][0] * 0.9
+        before = place.clock()
+        head.truncate(0, 0)
+        head.decode(
+            [Row(token, token, 0) for token in range(11)], np.ones((11, heads.WIDTH), np.float32)
+        )
+        assert place.clock() - before == pytest.approx(0.001)
