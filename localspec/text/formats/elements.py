@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -10,6 +11,9 @@ from localspec.text.formats.offer import Json
 from localspec.text.formats.parts import Element, Hole, Way
 from localspec.text.formats.tape import Reading, Tape, tokens
 
+_OPENED, _CLOSED = "<![CDATA[", "]]>"
+_SECTION = re.compile(r"<!\[CDATA\[(.*?)\]\]>", re.DOTALL)
+_SECTIONS = re.compile(rf"(?:{_SECTION.pattern})+", re.DOTALL)
 _LONGEST_KEY = 256
 """Limit of an argument's name in characters."""
 
@@ -89,6 +93,8 @@ def _one(
             return None
         else:
             place = next_place
+    if element.cdata and _SECTIONS.fullmatch(text.strip()):
+        text = "".join(_SECTION.findall(text))
     if element.line:
         text = text.removeprefix("\n").removesuffix("\n")
     return (
@@ -130,6 +136,11 @@ def _value(
     following = [tokens(str(element.parts[0]))[0], *(stop for stop in stops if stop)]
     first: tuple[int, int] | None = None
     place = at
+    while element.cdata and (yield from tape.literal(place, _OPENED)) is not None:
+        end = yield from tape.find(place, _CLOSED)
+        if end < 0:
+            return None
+        place = end + len(_CLOSED)
     while (found := (yield from tape.find(place, closing))) >= 0:
         behind = found + len(closing)
         first = first or (found, behind)

@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 from localspec.text.formats.marks import unfinished
 from localspec.text.formats.tape import BLANK, Reading, Tape
+from localspec.text.formats.values import APOSTROPHE
 
 _CLOSING = {"{": "}", "[": "]", "(": ")"}
 _BEFORE_STRING = "{[(,:="
@@ -66,7 +67,15 @@ def string(tape: Tape, at: int, quote: str, *, escapes: bool = True) -> Reading[
     while True:
         found = pattern.search(tape.text, at)
         if found and found[0] == quote:
-            return found.end()
+            behind = found.end()
+            if quote != "'":
+                return behind
+            while len(tape.text) == behind and not tape.ended:
+                yield
+            if not APOSTROPHE.match(tape.text, behind - 2):
+                return behind
+            at = behind
+            continue
         if found and found.end() > found.start() + 1:  # an escape sequence
             at = found.end()
             continue

@@ -59,12 +59,14 @@ Part: TypeAlias = str | Hole | Maybe
 class Element:
     """The notation of one argument: `parts` contain KEY and VALUE.
 
-    `line`: one line break at each end of a value belongs to the marks. With a TYPE hole, strings
+    `line`: one line break at each end of a value belongs to the marks. `cdata`: a value may stand
+    in CDATA sections, in which marks are words. With a TYPE hole, strings
     have the type `text_type` and other values `other_type` ("json" stands for the JSON type).
     """
 
     parts: tuple[str | Hole, ...]
     line: bool = False
+    cdata: bool = False
     text_type: str = ""
     other_type: str = ""
 

@@ -369,7 +369,7 @@ FORMATS = (
             Way(
                 ('<function name="', NAME, '">', Hole.ELEMENTS, "</function>"),
                 between="\n",
-                element=Element(('<param name="', KEY, '">', VALUE, "</param>")),
+                element=Element(('<param name="', KEY, '">', VALUE, "</param>"), cdata=True),
             ),
         ),
     ),

@@ -45,6 +45,8 @@ class Notation:
 
 
 JSON = Notation()
+APOSTROPHE = re.compile(r"[^\W\d_]'[^\W\d_]")
+"""One inside of a word ("it's") ends no string: what follows a string begins with no letter."""
 PYTHON = Notation(('"""', "'''", '"', "'"))
 GEMMA = Notation(('<|"|>', '"'), bare=True, escapes=False)
 
@@ -246,6 +248,8 @@ class _Parser:
 
     def _ends(self, quote: str) -> bool:
         behind = self.at + len(quote)
+        if quote == "'" and APOSTROPHE.match(self.text, self.at - 1):
+            return False
         return not self._inner_quotes or bool(_AFTER_STRING.match(self.text, behind))
 
     def _escape(self) -> str:
