@@ -32,6 +32,15 @@ def test_a_family_is_understood_where_it_writes_otherwise(name: str, text: str) 
     assert (calls(pieces), "".join(said(pieces, "content"))) == ([("now", {})], "")
 
 
+@pytest.mark.parametrize("text", ["now\n{}>>>now\n{}", "now\n{} >>>now\n{}>>>now\n{}"])
+def test_a_call_without_a_mark_is_followed_by_one_with_a_mark(text: str) -> None:
+    """Functionary's prompt ends with the mark of the first call."""
+    for parts in ([text], list(text)):
+        pieces = read(form("functionary-3.2"), parts)
+        assert calls(pieces) == [("now", {})] * text.count("now")
+        assert not "".join(said(pieces, "content")).strip()
+
+
 @pytest.mark.parametrize(
     "arguments",
     [

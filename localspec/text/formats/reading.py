@@ -308,6 +308,9 @@ class _Reading:
         place = found.end
         while (char := (yield from tape.peek(place))) and char in " \t":
             place += 1
+        for mark in self._openings():
+            if mark != "{" and (yield from tape.literal(place, mark)) is not None:
+                return False  # another call
         words = bool(char) and char not in "\r\n;,{[<`"
         return words and (unmarked or bool(before.strip()) or place > found.end)
 
