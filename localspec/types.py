@@ -151,12 +151,16 @@ class Verified:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One position to decode: `token` at `position` of `slot`, with logits or without."""
+    """One position to decode: `token` at `position` of `slot`, with logits or without.
+
+    It attends to the rows before it that are on its first branch; what a slot holds is on all.
+    """
 
     token: Token
     position: int
     slot: int
     wants_logits: bool = False
+    branches: tuple[int, ...] = (0,)
 
 
 class Backend(Protocol):
@@ -242,6 +246,18 @@ class Copying(Backend, Protocol):
         """Let `slot` hold the first `length` tokens that `source` holds, and nothing else."""
 
 
+@runtime_checkable
+class Branching(Backend, Protocol):
+    """A backend whose forwards verify trees."""
+
+    @property
+    def branches(self) -> int:
+        """How many branches a slot's rows may have; 1 where it verifies chains alone."""
+
+    def keep(self, slot: int, branch: int, length: int) -> int:
+        """Go on with a branch of the latest forward, `length` tokens in all, and with no other."""
+
+
 READ_ROWS = 256
 """Pending tokens that a drafter reads in one round: a long prompt is read over several rounds,
 because other sessions wait meanwhile."""
@@ -269,7 +285,8 @@ class DraftRequest:
     forward; where it agrees with a guess it gets several nodes from one forward.
 
     A drafter with pending tokens reads at most `read` of them now, `stride` in a forward. One that
-    is `Skipping` leaves out the oldest `skip` of them from now on.
+    is `Skipping` leaves out the oldest `skip` of them from now on. With `siblings` a
+    drafter that knows second choices hangs one beside each node; these are not counted in `budget`.
     """
 
     session: DraftSession
@@ -280,6 +297,7 @@ class DraftRequest:
     read: int = READ_ROWS
     stride: int = READ_ROWS
     skip: int = 0
+    siblings: bool = False
 
 
 class Proposing(Protocol):

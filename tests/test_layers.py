@@ -240,7 +240,7 @@ def test_few_files_call_native_code() -> None:
         if imported.module == "localspec.engine.llama.library.native"
     }
     names = {"model", "context", "slot_memory", "copies", "vectors", "fed", "pooling", "quantize"}
-    names |= {"devices", "rpc"}
+    names |= {"devices", "rpc", "branches"}
     assert callers == {f"localspec/engine/llama/{name}.py" for name in names}
 
 

@@ -10,11 +10,12 @@ make every later text seem a copy. Expectations of a neural source before it dra
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeAlias
 
+from localspec.control import trees
 from localspec.control.confidence import DraftConfidence
-from localspec.types import Signal
+from localspec.types import Draft, Signal
 
 _PRIOR_WEIGHT = 16.0
 """Observations that a drafter's prior counts for: a bucket's first misses must not silence it."""
@@ -24,6 +25,9 @@ _MEMORY = 0.997
 """Forgetting per observation of a bucket: it follows the last few hundred."""
 _SURE = 0.999
 """No estimate is surer, so that a session's correction can still move it."""
+
+_LIKELY = 1 / 64
+"""A node that survives less often is not worth verifying wherever rows cost anything."""
 
 _LOCAL_RATE = 0.2
 _LOCAL_MEMORY = 0.99
@@ -111,6 +115,34 @@ class Acceptance:
             alive *= self.estimate(signal, local)
             survival.append(alive)
         return survival
+
+    def survival_of(self, draft: Draft, local: SessionAcceptance | None = None) -> list[float]:
+        """The same of each node of a tree, with all that it hangs off."""
+        return trees.survival(draft, lambda signal: self.estimate(signal, local))
+
+    def tree(
+        self,
+        draft: Draft,
+        chains: Iterable[Draft],
+        branches: int,
+        local: SessionAcceptance | None = None,
+    ) -> Draft:
+        """A draft and what those chains say beside it. What was drawn from a law stays a chain."""
+        if branches == 1 or draft.drawn:
+            return draft.trunk()
+        return trees.grown(draft, chains, lambda signal: self.estimate(signal, local), branches)
+
+    def likely(self, local: SessionAcceptance | None) -> Callable[[Sequence[Signal]], bool]:
+        """Whether a free chain may be worth another node: while all of it may well survive."""
+        alive = 1.0
+
+        def goes_on(signals: Sequence[Signal]) -> bool:
+            nonlocal alive
+            if signals:
+                alive *= self.estimate(signals[-1], local)
+            return alive > _LIKELY
+
+        return goes_on
 
     def confidence(self, source: str) -> DraftConfidence:
         """The confidence of a neural source in its drafts."""

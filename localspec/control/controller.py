@@ -53,9 +53,8 @@ _GRAIN = 0.1
 _KEPT_ROUNDS = 64
 _CELLS_GRAIN = 256
 """And for texts that differ in length by less than this."""
-
-_LIKELY = 1 / 64
-"""A node that survives less often is not worth verifying wherever rows cost anything."""
+_SIBLING = 0.1
+"""A second choice is the target's token about so often: it is asked for where a row costs less."""
 
 
 class Controller:
@@ -115,16 +114,7 @@ class Controller:
 
     def likely(self, stats: SessionStats | None) -> Callable[[Sequence[Signal]], bool]:
         """Whether a free chain may be worth another node: while all of it may well survive."""
-        local = stats.local if stats is not None else None
-        alive = 1.0
-
-        def goes_on(signals: Sequence[Signal]) -> bool:
-            nonlocal alive
-            if signals:
-                alive *= self.acceptance.estimate(signals[-1], local)
-            return alive > _LIKELY
-
-        return goes_on
+        return self.acceptance.likely(stats.local if stats is not None else None)
 
     def plan(self, views: Sequence[View], other_rows: int = 0, before: int = 0) -> list[Plan]:
         """Choose the source of each session. Call once a round: expectations are remembered.
@@ -398,9 +388,20 @@ class Controller:
             row = (1 + others) * self.costs.draft(name, READ_ROWS + 1, 0, view.cells) / READ_ROWS
             most = chunk_rows(row, alone=False, most=READ_ROWS)
             stride, read = READ_ROWS, min(read, max(most, MIN_CHUNK_ROWS))
-        return Plan(option.base, name, option.budget, worth, along, read, stride, skip=option.skip)
+        rises = self._batch_cost.rises(rows, option.nodes + 1, view.cells)
+        siblings = view.branches > 1 and rate * (rises[-1] - rises[-2]) < _SIBLING
+        return Plan(
+            option.base, name, option.budget, worth, along, read, stride, option.skip, siblings
+        )
 
     # --- after drafting ---------------------------------------------------------------------------
+
+    def trees(self, views: Sequence[View], drafts: Sequence[Draft]) -> list[Draft]:
+        """Each draft with the other free chains grafted in, the likeliest nodes first."""
+        return [
+            self.acceptance.tree(draft, view.free, view.branches, view.local).head(view.budget)
+            for view, draft in zip(views, drafts, strict=True)
+        ]
 
     def cut(self, views: Sequence[View], drafts: Sequence[Draft], other_rows: int = 0) -> list[int]:
         """How many leading nodes of each draft to verify.
@@ -410,12 +411,12 @@ class Controller:
         """
         for view, draft in zip(views, drafts, strict=True):
             if view.stats is not None:
-                view.stats.proposed = draft
+                view.stats.proposed = draft.trunk()
         if not any(drafts):
             return [0] * len(drafts)
         candidates = []
         for view, draft in zip(views, drafts, strict=True):
-            survival = self.acceptance.survival(draft.signals, view.local)
+            survival = self.acceptance.survival_of(draft, view.local)
             least = max(draft.drawn, int(view.always and len(draft) > 0))
             candidates.append(Candidate(survival, least, view.cells))
         others = [other_rows] if other_rows else []

@@ -23,6 +23,7 @@ from localspec.control.round import (
     blended,
 )
 from localspec.control.slow_sources import BENEFIT, SlowSource
+from localspec.control.trees import depths, path
 from localspec.types import Draft, Token
 
 _EXPECTED_SAVING_SHARE = 0.02
@@ -131,7 +132,7 @@ class PolicyFeedback:
             if view.stats is not None:
                 view.stats.advance(len(committed), seconds / self._costs.target(1))
             self._observe_neural(round_, view, judged, batch_cost, together)
-            self._observe_copy(view, judged, batch_cost)
+            self._observe_copy(view, judged.draft.trunk(), committed, batch_cost)
             self._learn_acceptance(view, judged, committed)
 
     def _book(self, round_: Round, seconds: float, batch_cost: BatchCost) -> None:
@@ -149,7 +150,7 @@ class PolicyFeedback:
         seconds = min(seconds, (_HELD_UP + _tokens(round_)) * one_seconds)
         if not plain or round_.asked_seconds:
             expected = len(kept) + sum(
-                sum(self._acceptance.survival(judged.draft.signals, view.local))
+                sum(self._acceptance.survival_of(judged.draft, view.local))
                 for view, judged in zip(round_.views, round_.judged, strict=True)
             )
             spent = seconds - sum(map(self._backlog_seconds, round_.drafted))
@@ -195,17 +196,19 @@ class PolicyFeedback:
         rise = batch_cost.tokens(batch_cost.plain_rows, nodes, 1.0, view.cells)
         view.stats.observe_draft(judged.accepted, seconds / max(together, 1) + rise)
 
-    def _observe_copy(self, view: View, judged: VerifiedDraft, batch_cost: BatchCost) -> None:
+    def _observe_copy(
+        self, view: View, draft: Draft, committed: Sequence[Token], batch_cost: BatchCost
+    ) -> None:
         """Learn how far the free part of a draft fell short of its expectation."""
         if view.stats is None:
             return
         view.stats.forgive_copies()
-        neural = {source.name for source in view.neural} if judged.draft else ()
-        signals = [*takewhile(lambda signal: signal.source not in neural, judged.draft.signals)]
+        neural = {source.name for source in view.neural} if draft else ()
+        signals = [*takewhile(lambda signal: signal.source not in neural, draft.signals)]
         if not signals:
             return
         promised = sum(self._acceptance.survival(signals, view.local))
-        missing = promised - min(judged.accepted, len(signals))
+        missing = promised - min(len(path(draft, committed)), len(signals))
         cost = batch_cost.tokens(
             batch_cost.plain_rows, len(signals), 1 / self._row_seconds(), view.cells
         )
@@ -216,16 +219,22 @@ class PolicyFeedback:
         self, view: View, judged: VerifiedDraft, committed: Sequence[Token]
     ) -> None:
         """Every free chain against the text, then what only the verified draft shows."""
-        local = view.local
-        shown = 0
+        local, draft = view.local, judged.draft
+        shown = {
+            node
+            for chain in view.free
+            for node in zip(range(len(chain)), chain.tokens, chain.signals, strict=True)
+        }
         for chain in view.free:
             for token, signal, truth in zip(chain.tokens, chain.signals, committed, strict=False):
                 self._acceptance.observe(signal, token == truth, local)
                 if token != truth:
                     break
-            shown = max(shown, _common(chain, judged.draft))
-        for node in range(shown, min(judged.accepted + 1, len(judged.draft))):
-            self._acceptance.observe(judged.draft.signals[node], node < judged.accepted, local)
+        kept = {-1, *path(draft, committed)}
+        nodes = zip(depths(draft.parents), draft.tokens, draft.signals, strict=True)
+        for node, told in enumerate(nodes):
+            if told not in shown and draft.parents[node] in kept and told[0] < len(committed):
+                self._acceptance.observe(told[2], node in kept, local)
 
     def _plain_forwards(self, views: Sequence[View], batch_cost: BatchCost) -> float:
         """The time of a plain round of these sessions, in forwards of one row."""
@@ -248,17 +257,3 @@ def _tokens(round_: Round) -> int:
     drafted = sum(each.pending + each.guessed + each.depth for each in round_.drafted)
     asked = sum(len(view.asked) for view in round_.views)
     return round_.rows + drafted + asked + round_.copies
-
-
-def _common(chain: Draft, draft: Draft) -> int:
-    """How many leading nodes the draft took over from the chain."""
-    count = 0
-    for mine, theirs in zip(
-        zip(chain.tokens, chain.signals, strict=True),
-        zip(draft.tokens, draft.signals, strict=True),
-        strict=False,
-    ):
-        if mine != theirs:
-            break
-        count += 1
-    return count

@@ -153,7 +153,7 @@ class View:
     tokens, if known: it tells, before a draft model has read anything, whether it would agree.
     `cells` are the tokens before the draft, which every row of it looks back on. `elapsed_seconds`
     is its time since it was admitted. `asked` are the seconds that free sources took which take a
-    while.
+    while. A draft may have so many `branches`.
     """
 
     free: tuple[Draft, ...] = ()
@@ -166,6 +166,7 @@ class View:
     cells: int = 0
     elapsed_seconds: float = 0.0
     asked: Mapping[str, float] = field(default_factory=dict)
+    branches: int = 1
 
     @property
     def expected_target_confidence(self) -> float:
@@ -187,7 +188,7 @@ class Plan:
     The source asks `worth` with its signals so far before each further node. `along` tells how many
     leading nodes of a cheaper source's chain it should read along in a forward. It reads `read`
     pending tokens at most, and `stride` of them in one forward, after the oldest `skip` of them
-    were left out.
+    were left out. With `siblings` it adds second choices, where it has them.
     """
 
     base: Draft
@@ -198,6 +199,7 @@ class Plan:
     read: int = READ_ROWS
     stride: int = READ_ROWS
     skip: int = 0
+    siblings: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,7 +221,7 @@ class Drafted:
 
 @dataclass(frozen=True, slots=True)
 class VerifiedDraft:
-    """The verified draft and how many of its leading nodes agreed with the target."""
+    """The verified draft and how many of its nodes agreed with the target, one behind the other."""
 
     draft: Draft
     accepted: int
@@ -277,6 +279,9 @@ class Policy(Protocol):
 
     def wants(self, views: Sequence[View], other_rows: int = 0, before: int = 0) -> bool:
         """Whether `plan` would have any of these draft; instead of it, in a round without."""
+
+    def trees(self, views: Sequence[View], drafts: Sequence[Draft]) -> list[Draft]:
+        """Each draft with what other sources propose beside it, the likeliest nodes first."""
 
     def cut(self, views: Sequence[View], drafts: Sequence[Draft], other_rows: int = 0) -> list[int]:
         """How many leading nodes of each draft are verified, after drafting."""

@@ -18,6 +18,7 @@ from typing import cast
 
 import numpy as np
 
+from localspec.drafters._siblings import Second, beside, second
 from localspec.engine.kv.prefixes import Storable
 from localspec.engine.kv.rollback import Stored, restores
 from localspec.engine.kv.slots import common_prefix
@@ -113,7 +114,7 @@ class ModelDrafter:
                 chain.session.forget()
                 self._context.truncate(chain.session.slot, 0)
             raise
-        return [chain.draft() for chain in chains]
+        return [beside(chain.draft(), chain.seconds) for chain in chains]
 
     def _extend(self, chains: list[_Chain]) -> None:
         active = [chain for chain in chains if self._room(chain)]
@@ -303,10 +304,16 @@ class ModelDrafter:
         back = sampler.looks_back
         recent = chain.session.tokens[-back:] if back else []
         position = len(chain.session.tokens) + len(path)
-        token, law = sampler.propose(logits, recent, path, position)
+
+        def propose(values: Floats) -> tuple[Token, Probs | None]:
+            return sampler.propose(values, recent, path, position)
+
+        token, law = propose(logits)
         chain.tokens.append(token)
         chain.laws.append(law)
         chain.signals.append(_signal(logits, token, sampler))
+        if request.siblings and law is None:
+            chain.seconds.append(second(logits, token, propose))
         return token
 
     def _next_rows(self, chain: _Chain) -> list[Row]:
@@ -388,6 +395,7 @@ class _Chain:
     tokens: list[Token] = field(default_factory=list)
     signals: list[Signal] = field(default_factory=list)
     laws: list[Probs | None] = field(default_factory=list)
+    seconds: list[Second] = field(default_factory=list)
 
     @property
     def session(self) -> ModelSession:

@@ -56,7 +56,7 @@ def charge(proposals: Proposals, outcomes: Mapping[Session, Outcome], took: Step
         meter.draft_seconds += proposals.seconds
         meter.verify_seconds += took.target_seconds
         meter.host_seconds += took.host_seconds(proposals.seconds)
-        meter.count(draft, agreement(draft, advance.tokens))
+        meter.count(draft, advance.tokens)
         meter.predicted += predicted(free.get(session, ()), advance.tokens)
 
 

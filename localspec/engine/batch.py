@@ -139,4 +139,5 @@ class Batcher:
         more = min(self._policy.padded(len(rows)), self._most_padded) - len(rows)
         if more > room:
             return []
-        return [replace(last, position=last.position + 1 + place) for place in range(more)]
+        places = range(last.position + 1, last.position + 1 + more)
+        return [replace(last, position=place, branches=last.branches[:1]) for place in places]

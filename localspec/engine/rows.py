@@ -2,25 +2,30 @@
 
 from __future__ import annotations
 
+from localspec.control import trees
 from localspec.control.scheduler import Share
 from localspec.engine.session import Session
 from localspec.types import Draft, Row
 
 
 def rows_of(session: Session, share: Share, draft: Draft, multiple: int) -> list[Row]:
-    """The session's rows in order of position: tail, draft, padding.
+    """The session's rows: tail, draft, padding; each behind what it follows.
 
     Those want logits that decide something, from the last of a whole tail to the last drafted one,
     and with them as many as make a multiple: the last layer's bits go by how many rows have it.
     """
-    start = session.cached
-    tokens = session.tokens[start : start + share.tail]
-    tokens += draft.tokens[: share.nodes]
+    start, draft = session.cached, draft.head(share.nodes)
+    tokens = [*session.tokens[start : start + share.tail], *draft.tokens]
+    end = start + share.tail
+    positions = [*range(start, end), *(end + depth for depth in trees.depths(draft.parents))]
+    positions += range(start + len(tokens), start + len(tokens) + share.padding)
     tokens += tokens[-1:] * share.padding
     wanted = first_wanted(share, multiple) if share.tail == session.tail else share.rows
+    root, *nodes = trees.through(draft.parents)
+    branches = [*[root] * share.tail, *nodes, *[(nodes or [root])[-1]] * share.padding]
     return [
-        Row(token, start + index, session.slot, index >= wanted)
-        for index, token in enumerate(tokens)
+        Row(token, position, session.slot, index >= wanted, on)
+        for index, (token, position, on) in enumerate(zip(tokens, positions, branches, strict=True))
     ]
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
+from localspec.control import trees
 from localspec.control.round import SessionStats
 from localspec.control.routing import SPECULATING, Expectation
 from localspec.engine.block_max import BlockMax
@@ -91,11 +92,13 @@ class Meter:
     predicted: int = 0
     sources: dict[str, SourceCount] = field(default_factory=dict)
 
-    def count(self, draft: Draft, accepted: int) -> None:
-        """One verified chain, of which the first `accepted` nodes were kept."""
-        for position, signal in enumerate(draft.signals):
+    def count(self, draft: Draft, committed: Sequence[Token]) -> None:
+        """One verified draft, of which those nodes were kept that say what was committed."""
+        accepted = {*trees.path(draft, committed)}
+        depths = trees.depths(draft.parents)
+        for node, (position, signal) in enumerate(zip(depths, draft.signals, strict=True)):
             source = self.sources.setdefault(signal.source, SourceCount())
-            kept = position < accepted
+            kept = node in accepted
             source.drafted += 1
             source.accepted += kept
             for counts, add in (
@@ -126,6 +129,7 @@ class Session:
     part.
     `target_confidence` is how certain the target was of its latest tokens, as a moving average.
     `likelihoods` are those of the tokens not taken yet, where the request asks for them.
+    `branch` of the latest forward is the one that its text went on with.
     `origin` is where the `cached_tokens` came from.
     """
 
@@ -142,6 +146,7 @@ class Session:
     likelihoods: list[Likelihood] = field(default_factory=list)
     finish: FinishReason | None = None
     undone: int = 0
+    branch: int = 0
     origin: Origin = "slot"
 
     @property
@@ -225,6 +230,8 @@ class Session:
         """Append what the target kept; returns it. The new last token is not decoded yet."""
         kept = [draft.tokens[node] for node in verdict.accepted]
         self.cached, self.undone = len(self.tokens) + len(kept), 0
+        last = verdict.accepted[-1:]
+        self.branch = trees.begun(draft.parents)[last[0]] if last else 0
         kept.append(verdict.token)
         self.tokens += kept
         return kept

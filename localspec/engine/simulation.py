@@ -18,6 +18,7 @@ from localspec.engine.speculation.states import FeatureHead, Prediction
 from localspec.machine import History, Host, Machine
 from localspec.types import (
     Backend,
+    Branching,
     Draft,
     FedBackend,
     FedOutput,
@@ -115,6 +116,16 @@ class SimulatedBackend:
         """As the backend does, for nothing."""
         return self._backend.truncate(slot, length)
 
+    @property
+    def branches(self) -> int:
+        """As the backend has them."""
+        return self._backend.branches if isinstance(self._backend, Branching) else 1
+
+    def keep(self, slot: int, branch: int, length: int) -> int:
+        """As the backend does, for nothing."""
+        assert isinstance(self._backend, Branching)  # noqa: S101 - or there were no branches
+        return self._backend.keep(slot, branch, length)
+
     def checkpoint(self, slot: int, *, lasting: bool = False) -> None:
         """As the backend does, for nothing."""
         self._backend.checkpoint(slot, lasting=lasting)
@@ -150,6 +161,10 @@ class SimulatedPolicy:
     def wants(self, views: Sequence[View], other_rows: int = 0, before: int = 0) -> bool:
         """As the policy does."""
         return self._policy.wants(views, other_rows, before)
+
+    def trees(self, views: Sequence[View], drafts: Sequence[Draft]) -> list[Draft]:
+        """As the policy does."""
+        return self._policy.trees(views, drafts)
 
     def cut(self, views: Sequence[View], drafts: Sequence[Draft], other_rows: int = 0) -> list[int]:
         """As the policy does; the last word on what a round verifies."""

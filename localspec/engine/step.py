@@ -31,7 +31,7 @@ from localspec.engine.speculation.states import FeatureBackend, StateBackend
 from localspec.engine.speculation.verification import Forward, Outcome, StepOutput, Verification
 from localspec.engine.waiting import Waiting
 from localspec.errors import Busy, NoRoom
-from localspec.types import Backend, Drafter, Floats, Origin, Row, Token
+from localspec.types import Backend, Branching, Drafter, Floats, Origin, Row, Token
 
 _log = logging.getLogger("localspec.engine")
 
@@ -119,6 +119,8 @@ class Engine:
         self._undo = StateCopies(self.target, shape.rollback, self.clock)
         trims = shape.rollback == "trim"
         self.prefix_sharing = PrefixSharing(self.target, self._slots, self._sessions, trims=trims)
+        trees = self.target if isinstance(self.target, Branching) and shape.mixes else None
+        self._drafting.branches = trees.branches if trees else 1
         self._showing = self.target if isinstance(self.target, StateBackend) else None
         self._tapped = self.target if isinstance(self.target, FeatureBackend) else None
 
@@ -334,7 +336,7 @@ class Engine:
         proposals = self._propose(going, spare)
         drafts = dict(zip(proposals.sessions, proposals.drafts, strict=True))
         batch = self._batcher.batch(going, drafts, self._chunk_rows())
-        held = self._undo.prepare(batch.sessions, batch.shares)
+        held = self._undo.prepare(batch.sessions, batch.shares, len(batch.padding))
         before = self.clock()
         forward = self._forward(batch)
         after = self.clock()
@@ -386,8 +388,6 @@ class Engine:
                 raise
             return self._decode(rows, [])
         self._forwards(len(rows) + len(padding))
-        if padding:
-            self.target.truncate(padding[0].slot, padding[0].position)
         return logits
 
     def _times(self, batch: Batch, began: float, before: float, after: float) -> StepTimes:

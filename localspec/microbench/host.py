@@ -173,6 +173,9 @@ class _TimedPolicy:
     def wants(self, views: Sequence[View], other_rows: int = 0, before: int = 0) -> bool:
         return self.watch.time("controller plan", self.policy.wants, views, other_rows, before)
 
+    def trees(self, views: Sequence[View], drafts: Sequence[Draft]) -> list[Draft]:
+        return self.watch.time("controller trees", self.policy.trees, views, drafts)
+
     def cut(self, views: Sequence[View], drafts: Sequence[Draft], other_rows: int = 0) -> list[int]:
         return self.watch.time("controller cut", self.policy.cut, views, drafts, other_rows)
 

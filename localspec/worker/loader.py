@@ -366,6 +366,7 @@ class Loader:
             most_cells=self.plan.cells,
             lazy=planning.own().lazy(placement, on_cpu=model.on_cpu),
             snapshots=self.plan.snapshots if stage == "target" else 0,
+            branching=stage == "target",
         )
         self._parts.callback(context.close)
         self._holds(stage, context.buffers)

@@ -158,6 +158,7 @@ def opened(
             rows=ROWS,
             streams=strict,
             snapshots=snapshots,
+            branching=True,
         )
         for model in (target, draft)
     )

@@ -87,6 +87,11 @@ class FixedDepth:
         """Whatever there is."""
         return any(plan.base or plan.extend for plan in self.plan(views, other_rows, before))
 
+    def trees(self, views: Sequence[View], drafts: Sequence[Draft]) -> list[Draft]:
+        """As they come."""
+        del views
+        return list(drafts)
+
     def cut(self, views: Sequence[View], drafts: Sequence[Draft], other_rows: int = 0) -> list[int]:
         """Everything that was drafted is verified."""
         del views, other_rows

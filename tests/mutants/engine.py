@@ -194,9 +194,9 @@ ENGINE = [
     ),
     Mutant(
         "step: padding stays in the cache",
-        STEP,
-        "            self.target.truncate(padding[0].slot, padding[0].position)",
-        "            pass",
+        ROLLBACK,
+        "        held[-1] += padding",
+        "        held[-1] += 0",
         ("laws/test_forwards_law.py::test_rows_that_only_fill_a_forward_change_no_token",),
     ),
     Mutant(

@@ -48,8 +48,7 @@ class Cells:
 
     def take(self, rows: Sequence[Row]) -> None:
         """Note that these rows were decoded."""
-        for row in rows:
-            self.held[row.slot] = row.position + 1
+        self.held = self._with(rows)
 
     def cut(self, slot: int, length: int) -> None:
         """Note that a slot was truncated."""
@@ -57,10 +56,7 @@ class Cells:
 
     def needed(self, rows: Sequence[Row]) -> int:
         """Cells that there must be, for all slots together, to decode these rows as well."""
-        held = list(self.held)
-        for row in rows:
-            held[row.slot] = row.position + 1
-        return self._room(held)
+        return self._room(self._with(rows))
 
     def needed_with(self, slot: int, length: int) -> int:
         """Cells that there must be, for all slots together, where this one holds so many tokens."""
@@ -71,10 +67,20 @@ class Cells:
 
         Who grows to that at once copies what others hold, and not twice what it has read itself.
         """
-        held = list(self.held)
-        for row in rows:
-            held[row.slot] = max(row.position + 1, self.foreseen[row.slot])
+        held = self._with(rows)
+        for slot in {row.slot for row in rows}:
+            held[slot] = max(held[slot], self.foreseen[slot])
         return min(self._room(held), self.most)
+
+    def _with(self, rows: Sequence[Row]) -> list[int]:
+        """The cells of each slot once these rows are decoded: branches have cells of their own."""
+        held, begun = list(self.held), set[int]()
+        for row in rows:
+            if row.slot not in begun:
+                begun.add(row.slot)
+                held[row.slot] = row.position
+            held[row.slot] += 1
+        return held
 
     def _room(self, held: Sequence[int]) -> int:
         return max(held) * self._parts if self.streams else sum(held)

@@ -19,7 +19,7 @@ from typing import Any, Literal, Protocol, TypeAlias, runtime_checkable
 from localspec.control.forwards import moves, taken_back
 from localspec.control.scheduler import Share
 from localspec.engine.session import Session
-from localspec.types import Backend, Floats, Row, Token
+from localspec.types import Backend, Branching, Floats, Row, Token
 
 Rollback: TypeAlias = Literal["trim", "restore", "none"]
 """How a memory goes back: it trims its last cells, restores a state, or only begins anew."""
@@ -306,8 +306,10 @@ class StateCopies:
         self._latest: dict[int, tuple[Session, int]] = {}
         """By slot: a session, and where its latest lasting copy was made."""
 
-    def prepare(self, sessions: Sequence[Session], shares: Sequence[Share]) -> list[int]:
-        """Before a forward; how many tokens each session's memory will hold after it.
+    def prepare(
+        self, sessions: Sequence[Session], shares: Sequence[Share], padding: int = 0
+    ) -> list[int]:
+        """Before a forward; how many cells each session's memory will hold after it.
 
         There are copies where drafts may be wrong by more than snapshots take back, and lasting
         ones where the next prompt of that client may part from this one: where reading goes on
@@ -324,9 +326,11 @@ class StateCopies:
                 self.copies += 1
         if self.copies:
             self.seconds = self._clock() - began
-        return [
+        held = [
             session.cached + share.rows for session, share in zip(sessions, shares, strict=True)
         ]
+        held[-1] += padding
+        return held
 
     def _parting(self, session: Session, share: Share) -> bool:
         """Whether a later prompt is likely to part from this text where the forward begins."""
@@ -358,7 +362,14 @@ class StateCopies:
         began, copies = self._clock(), self.copies
         for session, there in zip(sessions, held, strict=True):
             if (wanted := session.cached) < there:
-                session.holds(self._target.truncate(session.slot, wanted))
+                session.holds(self._back_to(session, wanted))
                 self.copies += session.cached < wanted
         if self.copies > copies:
             self.seconds += self._clock() - began
+
+    def _back_to(self, session: Session, length: int) -> int:
+        """Forget what is not the session's text; how many tokens remain."""
+        if session.branch:
+            assert isinstance(self._target, Branching)  # noqa: S101 - or there were no branches
+            return self._target.keep(session.slot, session.branch, length)
+        return self._target.truncate(session.slot, length)

@@ -12,6 +12,7 @@ from localspec.config import Placement
 from localspec.engine.kv.cells import KEPT_CELLS, Cells
 from localspec.engine.kv.rollback import Checkpoints, Rollback, Snapshots
 from localspec.engine.llama.batch import fill
+from localspec.engine.llama.branches import MOST, Branches
 from localspec.engine.llama.copies import Copies
 from localspec.engine.llama.cores import performance_cores
 from localspec.engine.llama.kernels import UNLISTED_LOGIT
@@ -39,12 +40,19 @@ class Context(SlotMemory, Showing):
     goes on after llama_decode has returned: there it is `Waiting`.
     """
 
-    def __init__(
-        self, model: Model, params: Any, cells: Cells, context: int, *, lazy: bool
+    def __init__(  # noqa: PLR0913 - made by `open`
+        self,
+        model: Model,
+        params: Any,
+        cells: Cells,
+        context: int,
+        *,
+        lazy: bool,
+        branching: bool = False,
     ) -> None:
         self._params = params
         self._cells = cells
-        self._lazy = lazy
+        self._lazy, self._branching = lazy, branching and not model.has_state
         self._context = context
         self.model = model
         self.n_vocab = model.n_vocab
@@ -62,7 +70,7 @@ class Context(SlotMemory, Showing):
         self.waits = not model.on_cpu
         self.meanwhile: Callable[[], None] = lambda: None
         self._make()
-        self._batch = native.llama_batch_init(self.max_rows, 0, 1)
+        self._batch = native.llama_batch_init(self.max_rows, 0, MOST)
 
     @classmethod
     def open(  # noqa: PLR0913 — llama_context_params has sixty
@@ -79,6 +87,7 @@ class Context(SlotMemory, Showing):
         most_cells: int | None = None,
         lazy: bool = False,
         snapshots: int = 0,
+        branching: bool = False,
     ) -> Context:
         """A context for `slots` sessions of at most `context` tokens each.
 
@@ -97,6 +106,7 @@ class Context(SlotMemory, Showing):
                 host; not without flash attention, whose values stand across all cells.
             snapshots: States that a forward leaves of each slot besides the last one, where the
                 memory is a state and llama.cpp knows how; less than `rows` - 1.
+            branching: Forwards may verify trees, where slots share cells and have no state.
 
         Raises:
             OutOfMemory: there is no memory for it.
@@ -115,12 +125,15 @@ class Context(SlotMemory, Showing):
         params.swa_full = True  # a windowed cache cannot forget a rejected draft
         params.n_rs_seq = snapshots
         there = Cells(slots, now, most_cells or now, streams=streams)
-        return cls(model, params, there, context, lazy=lazy)
+        return cls(model, params, there, context, lazy=lazy, branching=branching)
 
     def _make(self) -> None:
         """The native context, with as many cells as `_cells` says. Raises ModelError."""
         cells = self._cells
         self._params.n_ctx = cells.most if self._lazy else cells.now
+        self._branches = Branches(self.n_slots, able=self._branching and not self.streams)
+        self._params.n_seq_max = self.n_slots * self._branches.most
+        self._params.n_outputs_max = max(self._params.n_seq_max, self._outputs)
         try:
             self._handle, buffers = made(self.model, self._params)
         except OutOfMemory:
@@ -225,7 +238,8 @@ class Context(SlotMemory, Showing):
         """One forward over all rows (llama_decode).
 
         Args:
-            rows: At most `max_rows`; the rows of one slot in order of position.
+            rows: At most `max_rows`; the rows of one slot in order of position, on branches each
+                after that which it follows. The first of a slot is on all that it has here.
 
         Returns:
             Logits (rows that want them, n_vocab): a view of llama.cpp's own buffer, overwritten by
@@ -237,6 +251,7 @@ class Context(SlotMemory, Showing):
         """
         wanted = self._fill(rows)
         self._make_room(rows)
+        self._branches.prepare(self._memory, rows)
         self._vectors.prepare(len(rows), wanted)
         if self._words is not None:
             self._words.read(row.token for row in rows)
@@ -304,7 +319,7 @@ class Context(SlotMemory, Showing):
             raise EngineError(f"{len(rows)} rows do not fit a batch of {self.max_rows}.")
         if sum(row.wants_logits for row in rows) > self._outputs:
             raise EngineError(f"More than {self._outputs} of {len(rows)} rows want logits.")
-        return fill(self._batch, rows, tokens=self.n_vocab, slots=self.n_slots)
+        return fill(self._batch, rows, self._branches, tokens=self.n_vocab, slots=self.n_slots)
 
     def arrange(
         self, *, streams: bool, context: int, cells: int, most_cells: int, snapshots: int = 0

@@ -10,6 +10,7 @@ import numpy as np
 
 from localspec.engine.kv.cells import Cells
 from localspec.engine.kv.rollback import Checkpoints, Rollback, Snapshots, Stored
+from localspec.engine.llama.branches import Branches
 from localspec.engine.llama.copies import STATE_ONLY, Copies
 from localspec.engine.llama.library import native
 from localspec.errors import EngineError, NoRoom
@@ -29,6 +30,7 @@ class SlotMemory(ABC):
 
     n_slots: int
     rollback: Rollback
+    _branches: Branches
     _cells: Cells
     _checkpoints: Checkpoints
     _copies: Copies
@@ -71,11 +73,26 @@ class SlotMemory(ABC):
         elif back:
             self._snapshots.lose(slot)
             kept = self._restored(slot, kept)
+        self._branches.cut(self._memory, slot, kept)
         if not native.llama_memory_seq_rm(self._memory, slot, kept, -1):
             raise EngineError(f"The memory of slot {slot} cannot go back to {kept}.")
         self._cells.cut(slot, kept)
         self._checkpoints.cut(slot, kept)
         return kept
+
+    @property
+    def branches(self) -> int:
+        """How many branches a slot's rows may have; 1 where only chains are verified.
+
+        One for streams, whose cells are their own, and for a state, which has no cells.
+        """
+        return self._branches.most
+
+    def keep(self, slot: int, branch: int, length: int) -> int:
+        """Go on with a branch of the latest forward, `length` tokens in all, and with no other."""
+        if branch:
+            self._branches.keep(self._memory, slot, branch, length)
+        return self.truncate(slot, length)
 
     def _restored(self, slot: int, length: int) -> int:
         """Bring back the state of so many tokens, or of fewer; of how many."""
@@ -106,6 +123,7 @@ class SlotMemory(ABC):
 
         In one cache the cells belong to both (llama_memory_seq_cp); streams are copied, bit by bit.
         """
+        self._branches.cut(self._memory, slot, 0)
         native.llama_memory_seq_rm(self._memory, slot, 0, -1)
         if not self._cells.streams:
             native.llama_memory_seq_cp(self._memory, source, slot, 0, length)
@@ -179,6 +197,7 @@ class SlotMemory(ABC):
     def _forget_all(self) -> None:
         native.llama_memory_clear(self._memory, True)
         self._cells.held = [0] * self.n_slots
+        self._branches = Branches(self.n_slots, able=self._branches.most > 1)
         self._checkpoints = Checkpoints(self._checkpoints.most_bytes)
         self._snapshots = Snapshots(self.snapshots)
 

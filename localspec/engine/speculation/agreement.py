@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from localspec.control import trees
 from localspec.types import PREDICTION, Draft, Token
 
 
@@ -14,9 +15,5 @@ def predicted(chains: Sequence[Draft], committed: Sequence[Token]) -> int:
 
 
 def agreement(draft: Draft, committed: Sequence[Token]) -> int:
-    """How many nodes of a chain are what the target said, an end of generation included."""
-    pairs = zip(draft.tokens, committed, strict=False)
-    return next(
-        (index for index, (node, token) in enumerate(pairs) if node != token),
-        min(len(draft), len(committed)),
-    )
+    """How many nodes of a draft are what the target said, an end of generation included."""
+    return len(trees.path(draft, committed))

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from localspec.control.round import Drafted, Neural, Plan, Policy, View
+from localspec.control.trees import within
 from localspec.engine.session import Session
 from localspec.engine.speculation.masks import Masks
 from localspec.engine.speculation.states import commit, feed
@@ -82,6 +83,8 @@ class Drafting:
         self.policy = policy
         self._n_vocab = n_vocab
         self._max_draft = max_draft
+        self.branches = 1
+        """On how many branches a draft is verified, where its noise allows a tree."""
         self._clock = clock
 
     def open(self, session: Session) -> None:
@@ -179,7 +182,8 @@ class Drafting:
             asked_seconds += seconds
             for index, tail in zip(asking, tails, strict=True):
                 drafts[index] = drafts[index].then(tail)
-        drafts = [draft.trunk() for draft in drafts]
+        drafts = self.policy.trees(views, drafts)
+        drafts = [within(draft, view.branches) for draft, view in zip(drafts, views, strict=True)]
         cuts = self.policy.cut(views, drafts, other_rows)
         heads = [draft.head(max(cut, draft.drawn)) for draft, cut in zip(drafts, cuts, strict=True)]
         return Proposals(sessions, views, heads, drafted, asked_seconds)
@@ -212,6 +216,7 @@ class Drafting:
                 plan.read,
                 plan.stride,
                 plan.skip,
+                plan.siblings,
             )
             for session, plan, guess in zip(sessions, plans, guesses, strict=True)
         ]
@@ -224,7 +229,9 @@ class Drafting:
         left = self._unread(name, requests, sessions)
         read = unread - left
         cells = sum(len(session.tokens) for session in sessions) - left
-        forwards = max(guess.asked or len(tail) for guess, tail in zip(guesses, tails, strict=True))
+        forwards = max(
+            guess.asked or len(tail.trunk()) for guess, tail in zip(guesses, tails, strict=True)
+        )
         if getattr(self.drafters[name], "stepwise", False):
             forwards += max(len(plan.base) for plan in plans)
         if all(plan.stride == 1 for plan in plans):  # it was read as it drafts
@@ -259,7 +266,7 @@ class Drafting:
                 continue
             request = DraftRequest(opened, prefix, budget, self.policy.likely(session.stats))
             began = self._clock()
-            (draft,) = self._propose(name, [request], [session])
+            draft = self._propose(name, [request], [session])[0].trunk()
             if not draft.tokens:
                 continue
             drafts.append(draft)
@@ -297,6 +304,7 @@ class Drafting:
             cells=session.cached,
             elapsed_seconds=self._clock() - session.meter.admitted_at,
             asked=asked,
+            branches=self.branches if wish.verify == "coupled" else 1,
         )
 
     def _neural(self, name: str, opened: DraftSession, before: int) -> Neural:
@@ -351,7 +359,7 @@ class Drafting:
     def _check(self, request: DraftRequest, draft: Draft) -> None:
         """A draft is foreign input: it must not reach native code unchecked."""
         sane = (
-            len(draft) <= request.budget
+            len(draft) <= request.budget * (1 + request.siblings)
             and len(draft.parents) == len(draft.signals) == len(draft.laws) == len(draft)
             and all(0 <= token < self._n_vocab for token in draft.tokens)
             and all(-1 <= parent < node for node, parent in enumerate(draft.parents))
@@ -393,8 +401,7 @@ class _Guesses:
         room = min(plan.budget - len(nodes) - 1, _GUESSED)
         drafts, asked = self._expected(plan.base.then(nodes), room)
         self.asked_seconds += sum(asked.values())
-        chains = [draft.trunk() for draft in drafts]
-        best = max((chain.head(plan.along(chain)) for chain in chains), key=len, default=Draft())
+        best = max((chain.head(plan.along(chain)) for chain in drafts), key=len, default=Draft())
         self.tokens += len(best)
         return best.tokens
 

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from localspec.control import trees
 from localspec.control.scheduler import Share
 from localspec.engine.block_max import BlockMax
 from localspec.engine.rows import first_wanted
@@ -112,9 +113,15 @@ class Verification:
                 advance = self._advance(session, draft, mine, context, states)
                 outcomes[session] = Outcome(advance, draft)
             if seen.features is not None and session.finish is None:
-                end = first_row + session.cached - start
-                self._drafting.feed(session, start, seen.features[first_row:end])
+                rows = [first_row + at for at in self._kept(share, outcomes.get(session))]
+                self._drafting.feed(session, start, seen.features[rows])
         return outcomes
+
+    @staticmethod
+    def _kept(share: Share, outcome: Outcome | None) -> list[int]:
+        """Which of a session's rows are its text now."""
+        nodes = trees.path(outcome.draft, outcome.advance.tokens[:-1]) if outcome else []
+        return [*range(share.tail), *(share.tail + node for node in nodes)]
 
     def _advance(
         self,
