@@ -20,7 +20,8 @@ import numpy as np
 from emulated import Emulated, Sent, is_emulated
 from numpy.typing import NDArray
 
-from localspec.engine.llama.products import Products, Stored, call, installed
+from localspec.built import installed
+from localspec.engine.llama.products import Products, Stored, call
 from localspec.types import Floats
 
 Lie = Literal["together", "apart", "crossed"]

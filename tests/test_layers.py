@@ -3,7 +3,7 @@
 A room imports itself and rooms that stand below it (docs/architecture.md draws them):
 
 localspec_daemon:  http, page ─▶ supervisor ─▶ api ─▶ catalog, chats
-cli ─▶ bench, client, catalog, chats, corpus, text
+cli ─▶ bench, build, client, catalog, chats, corpus, text
 worker ─▶ catalog, corpus, text, prefixes, drafters ─▶ engine
 microbench ─▶ drafters ─▶ engine ─▶ exactness, speculation ─▶ llama ─▶ kv ─▶ engine.core ─▶ control
 wire ─▶ config ─▶ the leaves
@@ -26,7 +26,7 @@ ROOTS = (REPOSITORY / "localspec", REPOSITORY / "daemon" / "localspec_daemon")
 
 LEAVES = {
     "errors", "chain", "types", "toml", "ranges", "machine", "config", "wire", "paths", "wording",
-    "web_origins", "streams", "outdated", "addresses",
+    "web_origins", "streams", "outdated", "addresses", "built",
 }  # fmt: skip
 ENGINE = {"engine.core", "engine.kv", "engine.llama", "engine.exactness", "engine.speculation"}
 CORE = {
@@ -42,6 +42,8 @@ MAY_IMPORT: dict[str, set[str]] = {
     "wording": set(),
     "web_origins": set(),
     "addresses": set(),
+    "built": set(),
+    "build": {"errors", "built"},
     "streams": set(),
     "outdated": set(),
     "ranges": {"errors", "chain"},
@@ -77,7 +79,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "client": LEAVES,
     "chats": {"errors", "paths"},
     "bench": LEAVES | {"client", "catalog"},
-    "cli": LEAVES | {"client", "catalog", "bench", "chats", "corpus", "text", "prefixes"},
+    "cli": LEAVES | {"build", "client", "catalog", "bench", "chats", "corpus", "text", "prefixes"},
     "localspec_daemon.api": LEAVES | {"catalog"},
     "localspec_daemon.supervisor": LEAVES | {"catalog", "chats", "localspec_daemon.api"},
     "localspec_daemon.http": LEAVES

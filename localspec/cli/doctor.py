@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import click
 import msgspec
 
-from localspec import paths
+from localspec import built, paths
 from localspec.catalog.devices import Present
 from localspec.catalog.header import Header
 from localspec.cli import findings, waiting
@@ -26,9 +26,15 @@ from localspec.errors import EngineError, LocalSpecError, escaped
 if TYPE_CHECKING:
     from localspec.bench.proof import Build
 
-_AGAIN = "make install  # proves the build, and mends it if it can; docs/gpu.md"
+_AGAIN = f"{built.COMMAND}  # proves the build, and mends it if it can; docs/gpu.md"
+_CUDA = f"{built.COMMAND} {'BACKEND=cuda' if built.checkout() else '--backend cuda'}"
 _EVERYWHERE = {"SSE3", "SSSE3", "AVX", "AVX2", "F16C", "FMA", "BMI2", "LLAMAFILE", "OPENMP"}
 """Features of every build; the others tell builds apart."""
+
+_STOCK = (
+    "llama.cpp as PyPI has it: without kernels for few rows, heads that are fed with states, and "
+    "cheap rows on a GPU; localspec build compiles it with these"
+)
 
 
 @click.command()
@@ -102,6 +108,8 @@ def _build() -> Generator[Finding, None, bool]:
         yield failed("build", error, _AGAIN)
         return False
     yield fine("build", features(build.llama))
+    if built.checkout() is None and built.installed() != built.kept():
+        yield fine("build", _STOCK)
     for device in build.devices:
         free, total = device.free_bytes / 1e9, device.total_bytes / 1e9
         yield fine(
@@ -154,5 +162,5 @@ def _unused(build: Build) -> Iterator[Finding]:
         yield wrong(
             "device",
             f"{card} is there, and this llama.cpp was compiled without CUDA.",
-            "make install BACKEND=cuda  # needs the CUDA toolkit; docs/gpu.md",
+            f"{_CUDA}  # needs the CUDA toolkit; docs/gpu.md",
         )

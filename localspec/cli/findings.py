@@ -17,8 +17,8 @@ from typing import Literal, NamedTuple
 
 import msgspec
 
+from localspec import built, paths
 from localspec import config as configuration
-from localspec import paths
 from localspec.catalog import entries, header, pairing, placement, verified
 from localspec.catalog.devices import Device
 from localspec.catalog.header import Header
@@ -210,7 +210,7 @@ def _troubles(model: Json) -> Iterator[Finding]:
         yield wrong("daemon", f"{name}: its worker stands still.", "localspec logs")
     if model.get("safe_kernels"):
         said = f"{name} runs with slow kernels, because the fast ones crashed or gave no numbers."
-        yield wrong("daemon", said, "make install  # proves the build, and mends it if it can")
+        yield wrong("daemon", said, f"{built.COMMAND}  # proves the build, and mends it if it can")
 
 
 def _history(model: Json) -> Finding | None:

@@ -64,6 +64,10 @@ COMMANDS: dict[str, tuple[str, str]] = {
         "localspec.cli.doctor:doctor",
         "Say what is wrong on this machine, and what mends it.",
     ),
+    "build": (
+        "localspec.cli.build:build",
+        "Compile llama.cpp for this machine, prove it, and use it from then on.",
+    ),
     "logs": ("localspec.cli.daemon:logs", "Show the daemon's log."),
     "reload": ("localspec.cli.daemon:reload", "Read the configuration and the models again."),
     "serve": ("localspec.cli.daemon:serve", "Run the daemon in the foreground."),

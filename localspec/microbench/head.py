@@ -7,7 +7,8 @@ import time
 
 import numpy as np
 
-from localspec.engine.llama.products import FORMATS, Products, Stored, installed
+from localspec.built import installed
+from localspec.engine.llama.products import FORMATS, Products, Stored
 from localspec.engine.speculation.head import Head, Maps
 
 _WORDS = 4096

@@ -17,8 +17,9 @@ import sys
 import msgspec
 import numpy as np
 
+from localspec.built import installed
 from localspec.engine.llama.kernels import Layout
-from localspec.engine.llama.products import FORMATS, Products, Weights, activations, installed
+from localspec.engine.llama.products import FORMATS, Products, Weights, activations
 from localspec.types import Floats
 
 _ROWS = (1, 2, 3, 5, 8, 9, 13, 32)

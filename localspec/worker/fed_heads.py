@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import msgspec
 import numpy as np
 
-from localspec import drafters
+from localspec import built, drafters
 from localspec.config import Placement
 from localspec.errors import EngineError, ModelError
 from localspec.types import Row
@@ -31,7 +31,7 @@ _log = logging.getLogger("localspec.worker")
 _ANCHOR_TOKENS = 64
 """Of the context beside the target's own by which a head finds the weights it shares: one that is
 never freed while the other grows."""
-_NO_BUILD = "this llama.cpp was compiled without LocalSpec's edits (`make install` mends that)"
+_NO_BUILD = f"this llama.cpp was compiled without LocalSpec's edits (`{built.COMMAND}` mends that)"
 
 
 class FedHead:

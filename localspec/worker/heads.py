@@ -13,10 +13,11 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from localspec.built import installed
 from localspec.catalog import compact_heads, header
 from localspec.catalog.ggml_types import BY_ID
 from localspec.catalog.reader import INT32, Array, Parsed
-from localspec.engine.llama.products import FORMATS, Products, Stored, installed
+from localspec.engine.llama.products import FORMATS, Products, Stored
 from localspec.engine.speculation.head import Head, Maps
 from localspec.errors import BadGGUF
 

@@ -25,10 +25,11 @@ from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from localspec import config, paths
+from localspec.built import installed
 from localspec.catalog import header, writer
 from localspec.catalog.describe import MAX_NAME_CHARS
 from localspec.catalog.writer import Tensor
-from localspec.engine.llama.products import FORMATS, Products, installed
+from localspec.engine.llama.products import FORMATS, Products
 from localspec.engine.speculation.head_training import TrainingText, learned
 from localspec.errors import LocalSpecError, ModelError, OutOfMemory, PullError, bounded
 from localspec.text.template import Conversation, rendered

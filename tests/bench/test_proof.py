@@ -20,10 +20,10 @@ from hypothesis import strategies as st
 from localspec.bench import kernels, proof
 from localspec.bench.kernels import Tried
 from localspec.bench.proof import Build, Device, Logits
+from localspec.built import installed
 from localspec.catalog import reader, writer
 from localspec.catalog.writer import Tensor
 from localspec.engine.llama.library import ours
-from localspec.engine.llama.products import installed
 from localspec.errors import EngineError
 from localspec.microbench.kernels import difference
 

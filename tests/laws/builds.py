@@ -13,8 +13,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from localspec.built import installed
 from localspec.engine.llama.kernels import KernelInfo
-from localspec.engine.llama.products import installed
 
 TESTS = Path(__file__).resolve().parent.parent
 REPOSITORY = TESTS.parent

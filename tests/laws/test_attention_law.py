@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from laws.builds import BUILDS, found_by, named
 
-from localspec.engine.llama.products import installed
+from localspec.built import installed
 
 FLOATS = 1e-5
 """How far sums of floats are from the formula; llama.cpp's own, of halves, are up to 1e-2."""

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from laws.builds import BUILDS, found_by, named
 
-from localspec.engine.llama.products import installed
+from localspec.built import installed
 
 PACKED = {"CPU_REPACK": "q4_0", "AMX": "q4_0"}
 """The types that each layout of llama.cpp's covers at least."""

@@ -9,7 +9,7 @@ from emulated import is_emulated
 from kinds import KINDS
 from laws.builds import BUILDS, found_by, named, whole
 
-from localspec.engine.llama.products import installed
+from localspec.built import installed
 
 SAME = 0.02
 """By so much of their length logits may differ that come of sums in another order."""

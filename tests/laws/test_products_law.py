@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from laws.builds import BUILDS, found_by, named
 
-from localspec.engine.llama.products import installed
+from localspec.built import installed
 
 OTHER_SUMS = {("AVX512_VNNI", name) for name in ("q8_0", "q5_K", "q6_K", "iq4_xs")}
 """Where one row alone is ours in another order than llama.cpp's (`native/lanes.h`)."""

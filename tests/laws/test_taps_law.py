@@ -18,10 +18,10 @@ import pytest
 import recurrent
 import tiny
 
+from localspec.built import installed
 from localspec.engine.llama.context import Context
 from localspec.engine.llama.library import native, ours
 from localspec.engine.llama.model import Model
-from localspec.engine.llama.products import installed
 from localspec.engine.llama.vectors import Taps
 from localspec.types import Floats, Row, Token
 

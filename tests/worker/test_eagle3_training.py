@@ -16,12 +16,13 @@ import small_heads
 import tiny
 from laws.head_contexts import opened
 
+from localspec.built import installed
 from localspec.catalog import draft_heads, header
 from localspec.catalog.compact_heads import complete
 from localspec.engine.llama.context import Context
 from localspec.engine.llama.library import ours
 from localspec.engine.llama.model import Model
-from localspec.engine.llama.products import Products, installed
+from localspec.engine.llama.products import Products
 from localspec.engine.llama.vectors import Taps
 from localspec.types import Floats, Row
 from localspec.worker import heads

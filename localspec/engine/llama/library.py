@@ -15,10 +15,13 @@ from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
 
+from localspec.built import installed
+
 # libgomp reads this once, when llama_cpp is imported. Its threads wait for each other some hundred
 # times in a forward; by default they spin for milliseconds, even while what they wait for wants the
 # very core they spin on. So a forward took ten times as long beside one busy process; it is twice.
 os.environ.setdefault("GOMP_SPINCOUNT", "4000")
+os.environ["LLAMA_CPP_LIB_PATH"] = str(installed())  # llama_cpp takes its libraries from there
 
 import llama_cpp.llama_cpp as native
 

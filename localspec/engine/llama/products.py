@@ -7,9 +7,7 @@ Only processes that may die import it: native code does of a miscompiled kernel.
 from __future__ import annotations
 
 import ctypes
-import importlib.util
 import itertools
-import os
 import sys
 import time
 from collections.abc import Sequence
@@ -72,14 +70,6 @@ _STEPS = [
     _halves(6e-8, -6e-8, 3e-5, 0.0, -0.0),
     _halves(65504, -65504, 60000),
 ]
-
-
-def installed() -> Path:
-    """Where the libraries are that LocalSpec uses here; llama_cpp is not imported for it."""
-    spec = importlib.util.find_spec("llama_cpp")
-    if spec is None or spec.origin is None:
-        raise ModuleNotFoundError("llama_cpp")  # the environment is broken, and says so like this
-    return Path(os.environ.get("LLAMA_CPP_LIB_PATH", Path(spec.origin).parent / "lib"))
 
 
 class _Parameters(ctypes.Structure):

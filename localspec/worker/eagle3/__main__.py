@@ -22,10 +22,11 @@ from typing import Any
 import numpy as np
 
 from localspec import paths
+from localspec.built import installed
 from localspec.catalog import header
 from localspec.catalog.describe import MAX_NAME_CHARS
 from localspec.catalog.memory import show_bytes
-from localspec.engine.llama.products import Products, installed
+from localspec.engine.llama.products import Products
 from localspec.errors import (
     AlreadyRunning,
     ConfigError,

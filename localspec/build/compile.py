@@ -1,0 +1,213 @@
+"""Compiles llama.cpp, proves that it works here, and cures a build that does not.
+
+Only what was proved enters the cache. The proof (`localspec.bench.proof`) loads and decodes a pair
+of tiny models on every device, in processes of its own, and compares the bits of LocalSpec's
+kernels.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shlex
+import shutil
+import subprocess
+import sys
+import tempfile
+import zipfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import NamedTuple, Protocol
+
+from localspec import built
+from localspec.build.backends import on_macos
+from localspec.build.source import Pip, unpack, watched
+from localspec.build.toolchain import NO_HOOKS, Toolchain
+from localspec.errors import EngineError
+
+Say = Callable[[str], None]
+
+_NO_GPU = tuple(f"-DGGML_{name}=OFF" for name in ("CUDA", "HIP", "VULKAN", "METAL"))
+_ANY_CPU = ("-DGGML_NATIVE=OFF", "-DGGML_CPU_REPACK=OFF")
+_LACKS = (
+    "What it usually lacks: a complete C++ compiler (Debian, Ubuntu: sudo apt install "
+    "build-essential; Fedora: sudo dnf install gcc-c++; macOS: xcode-select --install) or, for a "
+    "GPU, a toolkit that fits its driver (docs/gpu.md; the backend cpu does without)."
+)
+
+
+class Attempt(NamedTuple):
+    """One way to compile: in words, and by flags that are added."""
+
+    words: str
+    flags: tuple[str, ...] = ()
+
+
+class Workshop(NamedTuple):
+    """The tools of a build, its working directory, its log, and whom it tells how it goes."""
+
+    tools: Toolchain
+    pip: Pip
+    work: Path
+    log: Path
+    say: Say
+
+
+class Installer(Protocol):
+    """Puts a wheel where it is going to be used."""
+
+    def install(self, wheel: Path, log: Path) -> bool:
+        """Install it and run the proof, whose words go to standard error; whether it works."""
+
+    def keep(self) -> None:
+        """Use what was installed last from now on; it works, and its wheel is in the cache."""
+
+
+def attempts(tools: Toolchain, *, chosen: bool) -> Iterator[Attempt]:
+    """Yield ways to compile in the order in which they are tried: the plain one, then cures.
+
+    A linker that finds no libstdc++.so puts one into each library, and these take each other's
+    symbols for their own: in a process with more libraries the first stream crashes. A GPU that was
+    `chosen` by name is not left out. A cure that would change nothing is passed over.
+    """
+    inside: tuple[str, ...] = ()
+    if not on_macos():
+        linked = f"{os.environ.get('LDFLAGS', '')} -Wl,--exclude-libs,ALL".strip()
+        inside = (f"-DCMAKE_SHARED_LINKER_FLAGS={linked}",)
+    cpu = tools.backend.name == "cpu"
+    no_gpu = () if cpu else _NO_GPU
+    ways = [
+        Attempt(f"for this machine ({tools.backend.name})"),
+        Attempt("with the C++ runtime kept inside each library", inside),
+        Attempt("without LocalSpec's own code in it", inside + NO_HOOKS),
+    ]
+    if cpu or not chosen:
+        ways.append(Attempt("without the GPU", inside + no_gpu))
+        words = "with plain kernels for any CPU"
+        ways.append(Attempt(words, inside + NO_HOOKS + no_gpu + _ANY_CPU))
+    tried: set[tuple[str, ...]] = set()
+    for way in ways:
+        if way.flags not in tried:
+            tried.add(way.flags)
+            yield way
+
+
+@contextlib.contextmanager
+def working(tools: Toolchain) -> Iterator[Path]:
+    """A directory that is gone afterwards, on the disk of the cache."""
+    tools.place.mkdir(parents=True, exist_ok=True, mode=0o700)
+    with tempfile.TemporaryDirectory(dir=tools.place) as work:
+        yield Path(work)
+
+
+def build(shop: Workshop, installer: Installer, *, chosen: bool) -> None:
+    """Install a llama.cpp that was proved here: that of the cache, or one that is compiled.
+
+    Each cure is compiled in the directory of the attempt before, so only what differs is made
+    again. Raises EngineError.
+    """
+    place, log = shop.tools.place, shop.log
+    log.unlink(missing_ok=True)
+    for wheel in sorted(place.glob("*.whl")):
+        if installer.install(wheel, log):
+            installer.keep()
+            return
+        shop.say("the llama.cpp that was compiled here before does not work any more")
+        wheel.unlink()
+    source = unpack(shop.pip, shop.work)
+    for way in attempts(shop.tools, chosen=chosen):
+        shop.say(f"compiling llama.cpp {way.words}; log: {log}")
+        if error := _compile(shop, source, way):
+            shop.say(f"it did not compile: {error}")
+            continue
+        made = next(shop.work.glob("*.whl"))
+        if installer.install(made, log):
+            made.rename(place / made.name)
+            installer.keep()
+            shop.say(f"llama.cpp works {way.words}")
+            return
+        made.unlink()
+    raise EngineError(f"llama.cpp does not work here; the whole log is {log}.", fix=_LACKS)
+
+
+def _compile(shop: Workshop, source: Path, way: Attempt) -> str:
+    """Compile a wheel into the working directory; why that failed, or nothing.
+
+    The package forces llama.cpp's `common`, which LocalSpec does not use, into CMake's cache; a
+    plain variable of that name goes before the cache.
+    """
+    tools, work = shop.tools, shop.work
+    shutil.rmtree(source / "llama_cpp" / "lib", ignore_errors=True)
+    lean = work / "lean.cmake"
+    lean.write_text("set(LLAMA_BUILD_COMMON OFF)\n")
+    flags = [f"-DCMAKE_PROJECT_llama_cpp_INCLUDE={lean}", *tools.hooks, *tools.flags, *way.flags]
+    command = shop.pip.command(
+        *("wheel", "-v", "--no-cache-dir", "--no-deps", "-C", f"build-dir={work / 'build'}"),
+        *("--wheel-dir", str(work), str(source)),
+    )
+    error = watched(command, shop.log, tools.environment | {"CMAKE_ARGS": shlex.join(flags)})
+    return error if error or list(work.glob("*.whl")) else "there is no wheel"
+
+
+class IntoEnvironment:
+    """Installs the wheel, and the clone that this code runs from, into an environment of make's."""
+
+    def __init__(self, pip: Pip, say: Say) -> None:
+        self._pip, self._say = pip, say
+
+    def install(self, wheel: Path, log: Path) -> bool:
+        """As `Installer` has it."""
+        self._say("installing LocalSpec")
+        try:
+            self._pip.run("install", "-q", "--force-reinstall", "--no-deps", str(wheel))
+            self._pip.run("install", "-q", "-e", str(built.PACKAGE.parent))
+        except EngineError as error:
+            self._say(str(error))
+            return False
+        return _proved(self._pip.python, log, {})
+
+    def keep(self) -> None:
+        """Nothing remains to be done."""
+
+
+class IntoCache:
+    """Unpacks the wheel's libraries beside those that are in use, and puts them in their place."""
+
+    def __init__(self, work: Path) -> None:
+        self._new = work / "libraries"
+
+    def install(self, wheel: Path, log: Path) -> bool:
+        """As `Installer` has it."""
+        shutil.rmtree(self._new, ignore_errors=True)
+        self._new.mkdir(mode=0o755)
+        with zipfile.ZipFile(wheel) as archive:
+            for name in archive.namelist():
+                if name.startswith("llama_cpp/lib/") and not name.endswith("/"):
+                    (self._new / Path(name).name).write_bytes(archive.read(name))
+        return _proved(Path(sys.executable), log, {"LLAMA_CPP_LIB_PATH": str(self._new)})
+
+    def keep(self) -> None:
+        """Replace the libraries of this installation; workers that run keep theirs until they end.
+
+        Those of other versions and processors go: they can be compiled again.
+        """
+        kept = built.kept()
+        kept.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        for other in kept.parent.iterdir():
+            shutil.rmtree(other, ignore_errors=True)
+        self._new.rename(kept)
+
+
+def _proved(python: Path, log: Path, environment: dict[str, str]) -> bool:
+    """Whether `python` can load and decode with its llama.cpp; its words go to standard error."""
+    command = [str(python), "-P", "-m", "localspec.bench.proof"]
+    with log.open("a", encoding="utf-8") as errors:
+        done = subprocess.run(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=sys.stderr,
+            stderr=errors,
+            env=os.environ | environment,
+            check=False,
+        )
+    return done.returncode == 0

@@ -1,0 +1,101 @@
+"""The source of the pinned llama-cpp-python, pip, and programs whose progress is shown."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+import tarfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from localspec import built
+from localspec.errors import EngineError
+
+_PROGRESS = re.compile(r" *(\[\d+/\d+\]) ")
+_ERROR = re.compile(r"error[: ]", re.IGNORECASE)
+_MESSAGE_CHARS = 200
+
+
+class Pip:
+    """pip of an environment: of its Python, or of one beside it where it has none."""
+
+    def __init__(self, python: Path, work: Path) -> None:
+        self.python = python
+        self._of = python if _has_pip(python) else _with_pip(python, work / "pip")
+
+    def run(self, *arguments: str) -> None:
+        """Run a command of pip. Raises EngineError with its last line."""
+        done = subprocess.run(
+            self.command(*arguments),
+            stderr=subprocess.PIPE,
+            text=True,
+            errors="replace",
+            check=False,
+        )
+        if done.returncode:
+            last = done.stderr.strip().rpartition("\n")[2]
+            raise EngineError(f"pip {arguments[0]} failed: {last[:_MESSAGE_CHARS]}")
+
+    def command(self, *arguments: str) -> list[str]:
+        """The command line of a command of pip."""
+        return [str(self._of), "-m", "pip", *arguments]
+
+
+def _has_pip(python: Path) -> bool:
+    asked = [str(python), "-m", "pip", "--version"]
+    return subprocess.run(asked, capture_output=True, check=False).returncode == 0
+
+
+def _with_pip(python: Path, place: Path) -> Path:
+    """An environment with pip, for those of `uv tool` that have none. Raises EngineError."""
+    done = subprocess.run([str(python), "-m", "venv", str(place)], capture_output=True, check=False)
+    if done.returncode:
+        raise EngineError(
+            f"{python} has no pip, and cannot make an environment that has one.",
+            fix="Debian, Ubuntu: sudo apt install python3-venv.",
+        )
+    return place / "bin" / "python"
+
+
+def unpack(pip: Pip, work: Path) -> Path:
+    """Fetch and unpack the source below `work`; the directory. Raises EngineError."""
+    place = work / "source"
+    if not place.exists():
+        pip.run(
+            *("download", "-q", "--no-deps", "--no-binary", "llama-cpp-python"),
+            *("-d", str(work), built.requirement()),
+        )
+        with tarfile.open(next(work.glob("*.tar.gz"))) as archive:
+            archive.extractall(work / "unpacked", filter="data")
+        next((work / "unpacked").iterdir()).rename(place)
+    return place
+
+
+def watched(command: Sequence[str], log: Path, environment: Mapping[str, str]) -> str:
+    """Run a compiler, write its output to `log`, and show how far it is on a terminal.
+
+    Returns the first line that speaks of an error, cut; empty where it ended well.
+    """
+    error = ""
+    shown = sys.stderr.isatty()
+    with (
+        log.open("a", encoding="utf-8") as kept,
+        subprocess.Popen(
+            command,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            errors="replace",
+        ) as process,
+    ):
+        for line in process.stdout or ():
+            kept.write(line)
+            error = error or (line.strip()[:_MESSAGE_CHARS] if _ERROR.search(line) else "")
+            if shown and (found := _PROGRESS.match(line)):
+                print(f"\r{found[1]} ", end="", file=sys.stderr, flush=True)
+    if shown:
+        print(file=sys.stderr)
+    return (error or "no line says why") if process.returncode else ""
