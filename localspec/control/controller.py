@@ -11,8 +11,7 @@ decisions.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterator, Sequence
 from itertools import takewhile
 from operator import attrgetter
 from typing import Any
@@ -27,7 +26,6 @@ from localspec.control.feedback import PolicyFeedback
 from localspec.control.forwards import Layout
 from localspec.control.option import NONE, Option, handovers
 from localspec.control.round import (
-    RECURRING_READS,
     Plan,
     Round,
     SessionStats,
@@ -36,13 +34,11 @@ from localspec.control.round import (
 from localspec.control.scheduler import MIN_CHUNK_ROWS, chunk_rows
 from localspec.control.slow_sources import lead
 from localspec.control.split_cost import batch_cost_of
-from localspec.control.window import REPAID, WINDOW, gap
+from localspec.control.weighing import Weighing, backlogged
 from localspec.types import READ_ROWS, STEPS, Draft, Signal
 
 ADVANTAGE = 1.1
 """Margin of drafts over plain decoding: the best of noisy estimates is too high."""
-_REPAID = 1.6
-"""How many times over what a source must read first has to be repaid: both sides are guesses."""
 _GUESS_LEAST = 0.25
 """A less likely guess is not read along: a few rows more may cost a forward much more than reading
 a prompt tells."""
@@ -199,30 +195,11 @@ class Controller:
         promises = [*self._neural(view, chains, rows, rate)]
         if view.asked:
             self._weigh(view, stats, copies, promises, rate)
-        neural = self._affordable(promises, view, rows, risk)
-        if neural is None or neural.extend is None:
-            return free
-        cost = neural.gain - neural.worth
-        copied = free.gain - (free.gain - free.worth) / doubted
-        lead = neural.worth - stats.neural.doubt * cost - max(copied, 0.0)
-        stats.begin(max(0.0, lead) / (1 + neural.gain))
-        source = neural.extend
-        backlog = reading.backlog_seconds(self.costs, source, view.cells)
-        lasts = view.remaining / rate
-        reads = lasts - reading.wait_seconds(self.costs, source, view, backlog - left)
-        pays = lead > 0 and reads > 0 and _REPAID * backlog <= stats.saving * reads
-        if not pays and not view.always:
-            saved = stats.saving * lasts if lead > 0 and backlog > left else 0.0
-            return self._windowed(neural, view, rows, risk, saved) or free
-        if not pays and free.base.tokens:
-            return free
-        if source.pending <= RECURRING_READS:
-            stats.bet(neural.worth, cost, rate)
-            return neural
-        read = min(reading.readable(self.costs, source, view, left), READ_ROWS)
-        if read >= source.pending:
-            return neural
-        return replace(free, extend=source, budget=view.budget, read=read) if read else free
+        copied = max(0.0, free.gain - (free.gain - free.worth) / doubted)
+        weighing = Weighing(
+            self.costs, self._batch_cost, self._steady, view, stats, rows, rate, left, risk
+        )
+        return weighing.chosen(promises, free, copied) or free
 
     def _weigh(
         self,
@@ -240,7 +217,7 @@ class Controller:
         options += [
             (each.base.signals[0].source if each.base else None, each.worth)
             for each in promises
-            if each.extend and each.extend.pending <= RECURRING_READS
+            if each.extend and not backlogged(each)
         ]
         for name, seconds in view.asked.items():
             self.feedback.asked(name, stats, seconds, lead(name, options) / rate)
@@ -297,47 +274,6 @@ class Controller:
                 nodes = round(gain) + 1
                 seconds += self._batch_cost.rollback_cost(nodes, gain).seconds
                 yield Option(base, source, worth - rate * seconds, gain, nodes, stride=stride)
-
-    def _affordable(
-        self, options: Iterable[Option], view: View, rows: int, risk: float
-    ) -> Option | None:
-        """The most promising one that may be risked, with the nodes that may be drafted for it."""
-        for option in sorted(options, key=attrgetter("worth"), reverse=True):
-            if budget := self._budget(option, view, rows, risk):
-                return replace(option, budget=budget)
-        return None
-
-    def _budget(self, option: Option, view: View, rows: int, risk: float) -> int:
-        """How many nodes an option may draft behind its base, if all of it may turn out wrong."""
-        source, nodes = option.extend, len(option.base)
-        assert source is not None  # noqa: S101 — it is a neural one
-        risk -= reading.each_round(self.costs, source, nodes, view.cells)[0]
-        step = self.costs.draft(source.name, 1, 1, view.cells)
-        most = min(view.budget, DEPTH) - nodes
-        for budget in range(most, 0, -1):
-            rises = (
-                batch_cost.rise(rows, nodes + budget, view.cells)
-                for batch_cost in (self._batch_cost, self._steady)
-            )
-            back = self._batch_cost.rollback_cost(nodes + budget, 0.0).most
-            if budget * step + max(rises) + back <= risk:
-                return view.budget - nodes if budget == most else budget
-        return 0
-
-    def _windowed(
-        self, option: Option, view: View, rows: int, risk: float, saved: float
-    ) -> Option | None:
-        """A neural option that reads the end of the text alone, where that may be risked and pays.
-
-        `saved` are the seconds that drafts are going to save.
-        """
-        source = option.extend
-        assert source is not None  # noqa: S101 — it is a neural one
-        seconds = self.costs.draft(source.name, WINDOW, 0, view.cells)
-        if not (skip := gap(source)) or REPAID * seconds > saved:
-            return None
-        budget = self._budget(option, view, rows, risk - seconds)
-        return replace(option, budget=budget, skip=skip) if budget else None
 
     def _stopping_table(self, name: str, rows: int, rate: float, cells: int) -> StoppingTable:
         """The solved stopping problem of a source, for this decode and about this rate."""

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from itertools import accumulate, takewhile
 
 from localspec.control.acceptance import Acceptance
@@ -124,8 +125,8 @@ class PolicyFeedback:
                 drafted.cells,
                 drafted.changes,
             )
-        memories = [view.stats for view in round_.views if view.stats is not None]
-        together = sum(stats.pending_bet is not None for stats in memories)
+        bets = [view.stats.pending_bet for view in round_.views if view.stats is not None]
+        together = Counter(bet.source for bet in bets if bet is not None)
         for view, judged, committed in zip(
             round_.views, round_.judged, round_.committed, strict=True
         ):
@@ -164,12 +165,18 @@ class PolicyFeedback:
                 view.stats.regret_budget.advance(seconds, tokens * plain_seconds)
 
     def _observe_neural(
-        self, round_: Round, view: View, judged: VerifiedDraft, batch_cost: BatchCost, together: int
+        self,
+        round_: Round,
+        view: View,
+        judged: VerifiedDraft,
+        batch_cost: BatchCost,
+        together: Mapping[str, int],
     ) -> None:
         """Learn from a session's neural draft: its confidence, its outcome and its cost.
 
-        Sessions that drafted `together` share its forwards evenly. What the source had to catch up
-        with is no cost of this draft: it was weighed against the rest of the session before.
+        Sessions that drafted `together` by one source share its forwards evenly. What the source
+        had to catch up with is no cost of this draft: it was weighed against the rest of the
+        session before.
         """
         if view.stats is None:
             return
@@ -182,6 +189,8 @@ class PolicyFeedback:
             self._acceptance.confidence(drafted[0].source).observe(
                 chances, view.expected_target_confidence
             )
+        bet = view.stats.pending_bet
+        source = bet.source if bet is not None else None
         seconds = sum(
             self._costs.draft(
                 each.name,
@@ -190,11 +199,13 @@ class PolicyFeedback:
                 each.cells,
             )
             for each in round_.drafted
-            if each.name in names
+            if each.name == source
         )
         nodes = len(judged.draft)
         rise = batch_cost.tokens(batch_cost.plain_rows, nodes, 1.0, view.cells)
-        view.stats.observe_draft(judged.accepted, seconds / max(together, 1) + rise)
+        view.stats.observe_draft(
+            judged.accepted, seconds / max(together.get(source or "", 0), 1) + rise
+        )
 
     def _observe_copy(
         self, view: View, draft: Draft, committed: Sequence[Token], batch_cost: BatchCost

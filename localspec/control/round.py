@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from localspec.control.acceptance import SessionAcceptance
 from localspec.control.acceptance_bias import AcceptanceBias
@@ -52,15 +52,49 @@ class Neural:
 
 
 @dataclass(slots=True)
+class NeuralStats:
+    """One neural source in one session: how far its drafts fell short, and what they would save.
+
+    `saving` is the share of its time that the session would save by it, on average over the rounds;
+    over the rest of the session that has to repay what the source must read.
+    """
+
+    bias: AcceptanceBias = field(default_factory=lambda: AcceptanceBias.doubted(_NEURAL_DOUBT))
+    saved: float = 0.0
+    seen: float = _SAVING_DOUBT
+
+    @property
+    def saving(self) -> float:
+        """Share of its time that the source would save, were it up to date."""
+        return self.saved / self.seen
+
+    def begin(self, saving: float) -> None:
+        """A round with the source at hand, which would save this share of its time."""
+        self.saved = _SAVING_MEMORY * self.saved + saving
+        self.seen = _SAVING_MEMORY * self.seen + 1
+        self.bias.forgive(_NEURAL_FORGIVENESS)
+
+
+class Bet(NamedTuple):
+    """A draft of a neural source that promises `worth` tokens beyond its `cost`.
+
+    The cost is in tokens, at `rate` tokens a second.
+    """
+
+    source: str
+    worth: float
+    cost: float
+    rate: float
+
+
+@dataclass(slots=True)
 class SessionStats:
     """The controller's statistics of one session. Opaque to its owner.
 
-    `neural` and `copies` are how far drafts and free chains fell short of expectations. That fades,
-    so a source that is left is tried again, and later each time that it disappoints.
+    `neural`, by source, and `copies` are how far drafts and free chains fell short of expectations.
+    That fades, so a source that is left is tried again, and later each time that it disappoints.
 
-    `speeds` are decaying sums of tokens and time. `saving` is the share of its time that
-    a neural source would save, on average over the rounds; over the rest of the session that has to
-    repay what the source must read. `proposed` is the last draft before it was cut.
+    `speeds` are decaying sums of tokens and time. `proposed` is the last draft before it was cut.
 
     `brings` are the seconds that free drafts of at most so many nodes (`LEVELS`) spare plain
     decoding in a round, before what they cost. `asking` is what that brings by source, where it
@@ -69,11 +103,9 @@ class SessionStats:
 
     local: SessionAcceptance = field(default_factory=SessionAcceptance)
     speeds: tuple[tuple[float, float], ...] = ((0.0, 0.0),) * len(_SPEED_MEMORIES)
-    neural: AcceptanceBias = field(default_factory=lambda: AcceptanceBias.doubted(_NEURAL_DOUBT))
+    neural: dict[str, NeuralStats] = field(default_factory=dict)
     copies: AcceptanceBias = field(default_factory=AcceptanceBias)
-    pending_bet: tuple[float, float, float] | None = None
-    saved: float = 0.0
-    seen: float = _SAVING_DOUBT
+    pending_bet: Bet | None = None
     proposed: Draft = field(default_factory=Draft)
     expected_saving: tuple[float, ...] = NOTHING
     asking: dict[str, SlowSource] = field(default_factory=dict)
@@ -84,10 +116,9 @@ class SessionStats:
         """Tokens in the time of one row, lately; 0 before anything was committed."""
         return min(tokens / time if time > 0 else 0.0 for tokens, time in self.speeds)
 
-    @property
-    def saving(self) -> float:
-        """Share of its time that a neural source would save, were it up to date."""
-        return self.saved / self.seen
+    def source(self, name: str) -> NeuralStats:
+        """The record of a neural source in this session."""
+        return self.neural.setdefault(name, NeuralStats())
 
     def advance(self, tokens: int, time: float) -> None:
         """A round committed `tokens` in `time`, which is in rows of the target."""
@@ -109,28 +140,15 @@ class SessionStats:
         """By what factor a copy has to repay its cost; luck is no credit."""
         return 1 + max(0.0, self.copies.doubt)
 
-    def begin(self, saving: float) -> None:
-        """A round with a neural source at hand that would save this share of its time."""
-        self.saved = _SAVING_MEMORY * self.saved + saving
-        self.seen = _SAVING_MEMORY * self.seen + 1
-        self.neural.forgive(_NEURAL_FORGIVENESS)
-
     def update_expected_saving(self, seconds: Iterable[float]) -> None:
         """Forwards that free drafts of at most so many nodes save in this round, by level."""
         self.expected_saving = blended(self.expected_saving, seconds, 1 - _EXPECTED_SAVING_MEMORY)
 
-    def bet(self, worth: float, cost: float, rate: float) -> None:
-        """A neural draft is taken that promises `worth` tokens beyond its `cost`.
-
-        The cost is in tokens, at `rate` tokens a second.
-        """
-        self.pending_bet = worth, cost, rate
-
     def observe_draft(self, accepted: int, seconds: float) -> None:
         """Compare the bet with its outcome: the accepted nodes, for `seconds` more."""
-        if self.pending_bet is not None:
-            worth, cost, rate = self.pending_bet
-            self.neural.observe(worth - (accepted - rate * seconds), cost, worth + cost)
+        if (bet := self.pending_bet) is not None:
+            missing = bet.worth - (accepted - bet.rate * seconds)
+            self.source(bet.source).bias.observe(missing, bet.cost, bet.worth + bet.cost)
             self.pending_bet = None
 
     def forgive_copies(self) -> None:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import random
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
-from control.simulator import CONFIDENCES, Device, Machine, Outcome, Text, accepted
+from control.simulator import CONFIDENCES, Device, Machine, Outcome, Text, Track, accepted
 
 from localspec.control.acceptance import Acceptance
 from localspec.control.controller import Controller
@@ -48,6 +49,41 @@ class Useless:
         return Draft.chain(tokens, [Signal(self._name, bucket, self.PRIORS[bucket])] * nodes)
 
 
+@dataclass
+class Other:
+    """A further neural source: right as often as it says, and `lower` levels less sure.
+
+    A token costs `step`, reading one `read`, in rows of the target; `unread` of the prompt at
+    first.
+    """
+
+    name: str
+    lower: int = 0
+    step: float = 0.1
+    read: float = 0.02
+    unread: int = 1
+    honesty: float = 1.0
+    track: Track = field(default_factory=Track)
+
+    def draft(self, text: Text, position: int, depth: int) -> Draft:
+        """Its chain at a position, the same whenever it is asked: a true token is 1."""
+        tokens, signals = [], []
+        for place in range(position, position + depth):
+            rng = random.Random(f"{self.name} {place}")  # noqa: S311 — a simulation
+            bucket = min(text.bucket[place] + self.lower, len(CONFIDENCES) - 1)
+            tokens.append(int(rng.random() < self.honesty * CONFIDENCES[bucket]))
+            signals.append(Signal(self.name, bucket, CONFIDENCES[bucket]))
+        return Draft.chain(tokens, signals)
+
+    def seconds(self, machine: Machine, reads: Sequence[int], steps: int) -> float:
+        """Forwards that read so many rows, then some of one row, in rows of the target."""
+        cost = 0.0
+        for rows in (*reads, *[1] * steps):
+            cost += self.step + (rows - 1) * self.read
+            cost += self.track.forward(rows, machine.draft_changes)
+        return cost
+
+
 class Controlled:
     """The controller at work on one text, with everything it needs around it."""
 
@@ -66,6 +102,7 @@ class Controlled:
         silent_from: int | None = None,
         prefill: float = 100.0,
         useless: int = 0,
+        others: Sequence[Other] = (),
     ) -> None:
         self.rng = random.Random(seed)  # noqa: S311 — a simulation
         self.machine = machine
@@ -80,7 +117,14 @@ class Controlled:
         self.useless = [Useless(f"useless {number}", seed) for number in range(useless)]
         self.target_confidence = CONFIDENCES[text.bucket[0]]
         self.stats = self.controller.open_session()
-        self.read = -unread + 1
+        self.others = {each.name: each for each in others}
+        row = machine.row_seconds
+        for each in others:
+            self.controller.costs.expect_draft(each.name, each.step)
+            self.controller.costs.measured_draft(each.name, 1, 4, row * 4 * each.step)
+            cost = each.step + 63 * each.read
+            self.controller.costs.measured_draft(each.name, 64, 1, row * cost)
+        self.read = {"neural": -unread + 1} | {each.name: -each.unread + 1 for each in others}
         self.outcome = Outcome()
 
     def play(self, until: int | None = None) -> Outcome:
@@ -94,10 +138,15 @@ class Controlled:
         """The session as the engine would show it: nobody knows how long an answer will be."""
         position = self.outcome.tokens
         lookup = self.text.lookup(position, self.budget) if "lookup" in self.sources else Draft()
-        neural = Neural("neural", position - self.read + 1, before=self.device.source.rows)
+        tracks = {"neural": self.device.source} if "neural" in self.sources else {}
+        tracks |= {name: each.track for name, each in self.others.items()}
+        neural = tuple(
+            Neural(name, position - self.read[name] + 1, before=track.rows)
+            for name, track in tracks.items()
+        )
         return View(
             free=((lookup,) if lookup else ()) + self._useless(position),
-            neural=(neural,) if "neural" in self.sources else (),
+            neural=neural,
             budget=self.budget,
             remaining=float(min(self.text.length - position, max(position - 32, 32))),
             stats=self.stats,
@@ -122,7 +171,8 @@ class Controlled:
         draft = whole.head(count)
         kept = accepted(draft)
         if tail:
-            self.read = position + min(accepted(whole), kept, len(whole) - 1) + 1
+            read = position + min(accepted(whole), kept, len(whole) - 1) + 1
+            self.read[tail.signals[0].source] = read
         rows = max(1 + len(draft), self.controller.padded(1 + len(draft)))
         target, host = device.decode(position, rows), device.at(position).host
         outcome.time += target + host + cost
@@ -148,25 +198,33 @@ class Controlled:
 
     def _extend(self, plan: Plan) -> tuple[Draft, Drafted, float]:
         """The neural source's addition to the plan's base, and its cost in rows."""
-        position, track = self.outcome.tokens, self.device.source
-        pending, changed, row = position - self.read + 1, track.changed, self.machine.row_seconds
+        assert plan.extend is not None, "a plan that is extended"
+        name, position, row = plan.extend, self.outcome.tokens, self.machine.row_seconds
+        other = self.others.get(name)
+        track = other.track if other else self.device.source
+        pending, changed = position - self.read[name] + 1, track.changed
         reads = min(pending + len(plan.base), plan.read)
         tail, steps = Draft(), 0
         if reads == pending + len(plan.base):
-            self.read += pending
+            self.read[name] += pending
             if position < self.silent_from:
                 while len(tail) < plan.budget and plan.worth(tail.signals):
-                    tail = self.text.neural(position + len(plan.base), len(tail) + 1)
+                    start, depth = position + len(plan.base), len(tail) + 1
+                    more = other.draft(self.text, start, depth) if other else None
+                    tail = more or self.text.neural(start, depth)
                 steps = len(tail) - 1
         else:
-            self.read += reads
+            self.read[name] += reads
         each = [1] * reads if plan.stride == 1 else [reads]
-        cost = self.device.draft(position, each, steps)
+        if other:
+            cost = other.seconds(self.machine, each, steps)
+        else:
+            cost = self.device.draft(position, each, steps)
         pending, depth = min(pending, reads), len(tail)
         if plan.stride == 1:
             pending, depth = 1, depth + pending - 1
         seconds, changes = row * cost * self._noise(), track.changed - changed
-        return tail, Drafted("neural", pending, depth, seconds, changes=changes), cost
+        return tail, Drafted(name, pending, depth, seconds, changes=changes), cost
 
     def _noise(self) -> float:
         spike = 3.0 if self.rng.random() < 0.02 else 1.0

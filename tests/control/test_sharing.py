@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from localspec.control.batch_cost import BatchCost
 from localspec.control.controller import ADVANTAGE, Controller
 from localspec.control.forwards import Layout, forwards
-from localspec.control.round import Drafted, Neural, Round, VerifiedDraft, View
+from localspec.control.round import Bet, Drafted, Neural, Round, VerifiedDraft, View
 from localspec.types import Draft
 
 
@@ -34,14 +34,16 @@ def test_sessions_that_draft_together_are_charged_alike() -> None:
     assert [plan.extend for plan in plans] == ["neural", "neural"]
     memories = [view.stats for view in views if view.stats is not None]
     for stats in memories:
-        stats.bet(1.0, 2.0, 30.0)  # the same promise, whichever was planned first
+        stats.pending_bet = Bet(
+            "neural", 1.0, 2.0, 30.0
+        )  # the same promise, whichever was planned first
     draft = chain([0.9, 0.9], "neural")
     control.cut(views, [draft, draft])
     drafted = (Drafted("neural", 2, 2, 0.02),)
     judged = (VerifiedDraft(draft, 1), VerifiedDraft(draft, 1))
     control.observe(Round(6, 0.08, 0.0005, drafted, tuple(views), judged, ((1, 7), (1, 7))))
     first, second = memories
-    assert first.neural.doubt == pytest.approx(second.neural.doubt)
+    assert first.source("neural").bias.doubt == pytest.approx(second.source("neural").bias.doubt)
 
 
 def test_nobody_drafts_for_rows_that_others_will_take() -> None:

@@ -7,6 +7,7 @@ from mutants.mutant import Mutant
 ACCEPTANCE, GUARD = "localspec/control/acceptance.py", "localspec/control/regret.py"
 LEDGER = "localspec/control/feedback.py"
 ROUTING, CONTROLLER = "localspec/control/routing.py", "localspec/control/controller.py"
+WEIGHING = "localspec/control/weighing.py"
 CUTTING, THREADS = "localspec/control/cutting.py", "localspec/control/threads.py"
 REGRET = "control/test_controller_regret.py::"
 ORDER = "control/test_sharing.py::test_whose_rows_are_whose_does_not_depend_on_their_order"
@@ -183,9 +184,16 @@ CONTROL = [
         (ORDER,),
     ),
     Mutant(
+        "weighing: one source's failures are all sources' doubt",
+        WEIGHING,
+        "self.stats.source(source.name).bias.doubt",
+        "max((each.bias.doubt for each in self.stats.neural.values()), default=0.0)",
+        ("control/test_best_source.py::test_each_source_is_doubted_for_its_own_failures",),
+    ),
+    Mutant(
         "controller: a prompt is read for an answer that ends soon",
-        CONTROLLER,
-        " and _REPAID * backlog <= stats.saving * reads",
+        WEIGHING,
+        " and _REPAID * backlog <= saving * reads",
         "",
         ("control/test_controller.py::test_a_source_is_not_read_for_an_answer_that_ends_soon",),
     ),
@@ -214,8 +222,8 @@ CONTROL = [
     ),
     Mutant(
         "window: the end is read where the whole could be",
-        CONTROLLER,
-        " if lead > 0 and backlog > left else 0.0",
+        WEIGHING,
+        " if lead > 0 and backlog > self.left else 0.0",
         " if lead > 0 else 0.0",
         ("control/test_window.py::test_the_whole_is_read_where_that_may_be",),
     ),
@@ -228,7 +236,7 @@ CONTROL = [
     ),
     Mutant(
         "window: what it takes need not be repaid",
-        CONTROLLER,
+        WEIGHING,
         " or REPAID * seconds > saved:",
         ":",
         ("control/test_window.py::test_it_is_not_read_where_it_would_not_pay",),
