@@ -11,6 +11,7 @@ from localspec.cli.main import cli
 PARTS = {
     "lookup proposal",
     "controller plan",
+    "controller trees",
     "controller cut",
     "verification",
     "certainty",
