@@ -11,6 +11,7 @@ import contextlib
 import os
 import shlex
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -29,6 +30,7 @@ Say = Callable[[str], None]
 
 _NO_GPU = tuple(f"-DGGML_{name}=OFF" for name in ("CUDA", "HIP", "VULKAN", "METAL"))
 _ANY_CPU = ("-DGGML_NATIVE=OFF", "-DGGML_CPU_REPACK=OFF")
+_STOPPED = 143
 _LACKS = (
     "What it usually lacks: a complete C++ compiler (Debian, Ubuntu: sudo apt install "
     "build-essential; Fedora: sudo dnf install gcc-c++; macOS: xcode-select --install) or, for a "
@@ -94,7 +96,9 @@ def attempts(tools: Toolchain, *, chosen: bool) -> Iterator[Attempt]:
 
 @contextlib.contextmanager
 def working(tools: Toolchain) -> Iterator[Path]:
-    """A directory that is gone afterwards, on the disk of the cache."""
+    """A directory that is gone afterwards, also if the build is told to end; in the cache."""
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, lambda *_: sys.exit(_STOPPED))
     tools.place.mkdir(parents=True, exist_ok=True, mode=0o700)
     with tempfile.TemporaryDirectory(dir=tools.place) as work:
         yield Path(work)
