@@ -14,6 +14,7 @@ import os
 import sys
 import tempfile
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -133,9 +134,7 @@ async def _serve(harness: DaemonHome, asked: argparse.Namespace, keyed: str) -> 
     if not running.done():
         await _load(harness.socket, name(asked))
         doors = [
-            await asyncio.start_server(
-                lambda *ends: _passed_on(harness.socket, keyed, *ends), host, asked.port
-            )
+            await asyncio.start_server(partial(_passed_on, harness.socket, keyed), host, asked.port)
             for host in asked.host.split(",")
         ]
     await running
@@ -158,19 +157,31 @@ async def _passed_on(
     reader: asyncio.StreamReader,
     writer: asyncio.StreamWriter,
 ) -> None:
-    """Forwards a connection to the Unix socket, or to the TCP port if there is a key."""
+    """Forwards a connection to the Unix socket, or to the TCP port if there is a key.
+
+    The TCP port answers under its own address only, so requests name that one.
+    """
+    address, port, *_ = writer.get_extra_info("sockname")
+    named = f"\r\nHost: {address}:{port}".encode()
     if keyed:
-        host, _, port = keyed.partition(":")
-        there, back = await asyncio.open_connection(host, int(port))
+        host, _, number = keyed.partition(":")
+        there, back = await asyncio.open_connection(host, int(number))
     else:
         there, back = await asyncio.open_unix_connection(str(socket))
-    await asyncio.gather(_copied(reader, back), _copied(there, writer))
+    meant = f"\r\nHost: {keyed}".encode() if keyed else named
+    await asyncio.gather(_copied(reader, back, named, meant), _copied(there, writer))
 
 
-async def _copied(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+async def _copied(
+    reader: asyncio.StreamReader,
+    writer: asyncio.StreamWriter,
+    said: bytes = b"",
+    meant: bytes = b"",
+) -> None:
+    """Copies a stream to its end, with the host that it names replaced."""
     try:
         while data := await reader.read(1 << 16):
-            writer.write(data)
+            writer.write(data.replace(said, meant, 1) if said else data)
             await writer.drain()
         writer.close()
     except ConnectionError:
