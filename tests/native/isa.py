@@ -46,6 +46,11 @@ class Isa(NamedTuple):
     flags: tuple[str, ...] = ()
     emulated: str = ""
 
+    @property
+    def build(self) -> str:
+        """The name of its build; laws ask it whether llama.cpp's own code was optimized."""
+        return "AMX-emulated" if self.name == "AMX" else self.name
+
 
 def _arm(arch: str) -> tuple[str, ...]:
     return (f"-DGGML_CPU_ARM_ARCH={arch}",)
@@ -94,8 +99,7 @@ def missing(isa: Isa) -> str:
     flags = built.processor().split()
     for flag in isa.needs:
         if flag not in flags:
-            what = f"{isa.name}-emulated" if isa.name == "AMX" else isa.name
-            return f"{what}: not run, this CPU has no {flag}"
+            return f"{isa.build}: not run, this CPU has no {flag}"
     tools = (f"{CROSS}-g++", "qemu-aarch64-static") if isa.emulated else ()
     if absent := next((one for one in tools if shutil.which(one) is None), None):
         install = f"sudo apt install g++-{CROSS} qemu-user-static"
@@ -108,7 +112,7 @@ def library(isa: Isa, tools: Toolchain) -> Path:
     made_of = hashlib.sha256(repr((isa, COMMON)).encode())
     for file in sorted(HERE.glob("*.[hc]*")):
         made_of.update(file.read_bytes())
-    place = tools.place / "kernels" / f"{isa.name}-{made_of.hexdigest()[:16]}"
+    place = tools.place / "kernels" / f"{isa.build}-{made_of.hexdigest()[:16]}"
     if not place.exists():
         venv = Path(sys.prefix)
         print(f"compiling ggml for {isa.name}", file=sys.stderr, flush=True)
