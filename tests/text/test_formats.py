@@ -327,6 +327,26 @@ def test_a_call_ends_thoughts_that_nothing_else_ends(name: str) -> None:
     assert "".join(said(pieces, "content")) == "No."
 
 
+@family
+@pytest.mark.parametrize("size", [1, 7, 10_000])
+def test_thoughts_are_not_closed_inside_of_a_call(name: str, size: int) -> None:
+    """The mark that ends thoughts, in an argument of any call, is a part of that argument."""
+    found = form(name)
+    if not found.ways or not found.thoughts or found.ways[0].first:
+        return
+    if opening(found.ways[0]) == "{":
+        return
+    for pair in found.thoughts:
+        made = [("get_weather", {"city": city}) for city in ("a", f"b {pair.closing} c", "d")]
+        if _ambiguous(found, made):
+            continue
+        text = "I need it.\n" + writing.calls(found, made)
+        parts = [text[at : at + size] for at in range(0, len(text), size)]
+        pieces = read(found, parts, Offer([WEATHER, TIME], thinks=True, thinking=True))
+        assert calls(pieces) == made
+        assert "".join(said(pieces, "reasoning")) == "I need it."
+
+
 @pytest.mark.parametrize(
     "text",
     [

@@ -6,10 +6,8 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from localspec.text.formats.calls import Calls, Found
 from localspec.text.formats.marks import (
     begin,
-    closings,
     inner_mark,
     is_mark,
     opening,
@@ -17,8 +15,9 @@ from localspec.text.formats.marks import (
     unfinished,
 )
 from localspec.text.formats.offer import Offer
-from localspec.text.formats.parts import Format, Pair, Way
-from localspec.text.formats.tape import BLANK, Kind, Reading, Tape, tokens
+from localspec.text.formats.parts import Format, Pair
+from localspec.text.formats.runs import Runs
+from localspec.text.formats.tape import BLANK, Kind, Reading, Tape
 
 _HEAD_CHARS = 300
 """Limit of a message's head in characters."""
@@ -36,10 +35,7 @@ class _Reading:
     tape: Tape
     form: Format
     offer: Offer
-    _calls: Calls = field(init=False)
-    _made: int = 0
-    """The number of calls emitted."""
-    _ways: Sequence[Way] = field(init=False)
+    _runs: Runs = field(init=False)
     _marks: re.Pattern[str] | None = field(init=False)
     _begun: frozenset[str] = field(init=False)
     """All beginnings of marks, which may become marks with more text."""
@@ -47,9 +43,8 @@ class _Reading:
     """The open marks around text."""
 
     def __post_init__(self) -> None:
-        self._calls = Calls(self.tape, self.offer)
-        self._ways = self.form.ways if self.offer.functions else ()
-        self._marks, self._begun = searched([*self._openings(), *self._others()])
+        self._runs = Runs(self.tape, self.form, self.offer)
+        self._marks, self._begun = searched([*self._runs.openings, *self._others()])
 
     def answer(self) -> Reading[None]:
         """Parse the whole answer."""
@@ -66,11 +61,6 @@ class _Reading:
             if (yield from self._at_mark(mark)):
                 yield from self._beginning()
         return None
-
-    def _openings(self) -> list[str]:
-        found = [opening(way) for way in self._ways if not way.first]
-        found += [begin(str(way.call[0])) for way in self._ways if inner_mark(way)]
-        return found
 
     def _others(self) -> list[str]:
         """Marks that count anywhere."""
@@ -93,7 +83,7 @@ class _Reading:
         """Drop the beginning of a mark at which an answer was cut."""
         tape, rest = self.tape, self.tape.text.strip(BLANK)
         marks = [*(pair.opening for pair in (*self.form.thoughts, *self.form.words))]
-        marks += [*self.form.dropped, *self._openings()]
+        marks += [*self.form.dropped, *self._runs.openings]
         if tape.ended and tape.cut and any(mark.startswith(rest) for mark in marks):
             tape.give("markup", len(tape.text))
 
@@ -116,11 +106,11 @@ class _Reading:
     def _first_calls(self) -> Reading[bool]:
         """Parse calls that may only stand at a beginning."""
         tape = self.tape
-        for way in self._ways:
+        for way in self._runs.ways:
             if way.first:
                 at = yield from tape.blank(0)
                 tape.short = False
-                if (yield from self._run(way, at)):
+                if (yield from self._runs.take(way, at)):
                     return True
                 if tape.cut and tape.short and tape.text.strip():
                     tape.give("markup", len(tape.text))
@@ -157,7 +147,7 @@ class _Reading:
         tape = self.tape
         closing = self._inside.closing if self._inside and kind == "content" else ""
         if closing:
-            marks, begun = searched([*self._openings(), *self._others(), closing])
+            marks, begun = searched([*self._runs.openings, *self._others(), closing])
         while True:
             found = marks.search(tape.text) if marks else None
             held = unfinished(tape.text, begun)
@@ -190,9 +180,9 @@ class _Reading:
             yield from self._blanks()
             return True
         tape.short = False
-        for way in self._ways:
+        for way in self._runs.ways:
             begins = not way.first and mark in (opening(way), inner_mark(way))
-            if begins and (yield from self._run(way, at)):
+            if begins and (yield from self._runs.take(way, at)):
                 return True
         if tape.ended and tape.cut and tape.short:
             tape.give("markup", len(tape.text))
@@ -200,127 +190,13 @@ class _Reading:
         tape.give("content", at + len(mark))
         return False
 
-    # -- calls
-
-    def _run(self, way: Way, at: int) -> Reading[bool]:
-        """Take the calls from `at` on; False if there is none, and then nothing is taken."""
-        found = yield from self._first(way, at)
-        if found is None:
-            return False
-        if (quoted := (yield from self._quoted(way, at, found))) is not None:
-            self.tape.give("content", quoted)
-            return True
-        if (yield from self._spoken(way, at, found)):
-            return False
-        while found is not None:
-            self._hand_over(found)
-            found = yield from self._next(way)
-        yield from self._end(way)
-        return True
-
-    def _next(self, way: Way) -> Reading[Found | None]:
-        """The call after a taken one. The rest of a call that was cut is dropped."""
-        tape = self.tape
-        begin = yield from tape.blank(0)
-        tape.short = False
-        found = yield from self._calls.one(way, begin)
-        if found is None:
-            place = yield from self._separated(way, begin)
-            tape.short = tape.short and place is None
-            found = None if place is None else (yield from self._calls.one(way, place))
-        if found is None and tape.ended and tape.cut and tape.short:
-            tape.give("markup", len(tape.text))
-        return found
-
-    def _first(self, way: Way, at: int) -> Reading[Found | None]:
-        """The first of calls that begin at `at`, even without the mark around all of them."""
-        place = yield from self.tape.mark(at, way.opening) if way.opening else _there(at)
-        if place is None and inner_mark(way):
-            place = at
-        return None if place is None else (yield from self._calls.one(way, place))
-
-    def _separated(self, way: Way, at: int) -> Reading[int | None]:
-        """The place after a separator between two calls; None if there is none."""
-        for text in (way.between.strip(BLANK), ",", ";"):
-            if text and (place := (yield from self.tape.mark(at, text))) is not None:
-                return place
-        if way.opening:  # repeated around the next call
-            return (yield from self.tape.mark(at, way.opening))
-        return None
-
-    def _hand_over(self, found: Found) -> None:
-        """Emit a call: its name, then all of its arguments. A partial call is never emitted."""
-        tape = self.tape
-        if found.name in self.form.pretends or (self._made and not self.offer.parallel):
-            tape.give("markup", found.end)
-            return
-        self._made += 1
-        tape.give("call", 1, found.name)
-        tape.give("arguments", found.end - 1, found.arguments)
-
-    def _end(self, way: Way) -> Reading[None]:
-        """Take the marks after the last call, including repeated ones."""
-        marks = [text for text in (way.closing, *closings(way)) if text]
-        while True:
-            for mark in marks:
-                place = yield from self.tape.mark(0, mark)
-                if place is None and len(tokens(mark)) > 1:
-                    place = yield from self.tape.mark(0, tokens(mark)[-1])
-                if place is not None:
-                    self.tape.give("markup", place)
-                    break
-            else:
-                break
-        yield from self._blanks()
-        if self.tape.ended and self._is_end(way, marks):
-            self.tape.give("markup", len(self.tape.text))
-
-    def _is_end(self, way: Way, marks: Sequence[str]) -> bool:
-        """Whether the rest is only the beginning of what may follow a call."""
-        rest = "".join(self.tape.text.split())
-        ends = [
-            *marks,
-            f"{''.join(marks[1:])}{marks[0] if marks else ''}",
-            way.between,
-            ",",
-            ";",
-            "}",
-            "]",
-        ]
-        return any("".join(end.split()).startswith(rest) for end in ends)
-
-    def _quoted(self, way: Way, at: int, found: Found) -> Reading[int | None]:
-        """The place after a call between backticks; None if it is not quoted."""
-        tape = self.tape
-        if (tape.text[at - 1] if at else tape.last) != "`":
-            return None
-        closed = yield from tape.mark(found.end, way.closing)
-        end = found.end if closed is None else closed
-        return end if (yield from tape.peek(end)) == "`" else None
-
-    def _spoken(self, way: Way, at: int, found: Found) -> Reading[bool]:
-        """Whether a call is only mentioned in text: it has no mark of its own, or is unknown."""
-        tape = self.tape
-        before = tape.text[at - 1] if at else tape.last
-        unmarked = opening(way) == "{"
-        if not unmarked and found.name in self.offer.names:
-            return False
-        place = found.end
-        while (char := (yield from tape.peek(place))) and char in " \t":
-            place += 1
-        for mark in self._openings():
-            if mark != "{" and (yield from tape.literal(place, mark)) is not None:
-                return False  # another call
-        words = bool(char) and char not in "\r\n;,{[<`"
-        return words and (unmarked or bool(before.strip()) or place > found.end)
-
     # -- thoughts
 
     def _thoughts(self, closings: Sequence[str]) -> Reading[None]:
         """Take thoughts to their end. A complete call in thoughts without an end ends them."""
         tape = self.tape
         yield from self._blanks()
-        called = [mark for mark in self._openings() if mark != "{"]
+        called = [mark for mark in self._runs.openings if mark != "{"]
         marks, begun = searched([*closings, *called])
         while (mark := (yield from self._prose("reasoning", marks, begun))) is not None:
             at = tape.text.index(mark)
@@ -330,35 +206,35 @@ class _Reading:
                 tape.give("markup", at + len(mark))
                 return (yield from self._blanks())
             tape.short = False
-            found = yield from self._in_thoughts(mark, at)
-            if found is None:
+            end = yield from self._runs.end(mark, at)
+            if end is None:
                 if tape.ended and tape.cut and tape.short:
                     tape.give("markup", len(tape.text))
                 tape.give("reasoning", at + len(mark))
-            elif not (yield from self._closed_later(closings, found.end)):
+            elif not (yield from self._closed_later(closings, end, marks, begun)):
                 return None
             else:
-                tape.give("reasoning", found.end)
+                tape.give("reasoning", end)
         return None
 
-    def _in_thoughts(self, mark: str, at: int) -> Reading[Found | None]:
-        for way in self._ways:
-            if not way.first and mark in (opening(way), inner_mark(way)):
-                found = yield from self._first(way, at)
-                if found is not None and found.name in self.offer.names:
-                    quoted = yield from self._quoted(way, at, found)
-                    return found if quoted is None else None
-        return None
-
-    def _closed_later(self, closings: Sequence[str], at: int) -> Reading[bool]:
-        """Whether thoughts that contain a call are closed later."""
-        tape, longest = self.tape, max(map(len, closings), default=0)
-        while not any(tape.text.find(closing, at) >= 0 for closing in closings):
-            if tape.ended:
+    def _closed_later(
+        self, closings: Sequence[str], at: int, marks: re.Pattern[str] | None, begun: frozenset[str]
+    ) -> Reading[bool]:
+        """Whether thoughts that contain a call are closed later, outside of another call."""
+        tape = self.tape
+        while True:
+            found = marks.search(tape.text, at) if marks else None
+            held = unfinished(tape.text, begun)
+            if found and (tape.ended or len(tape.text) - held > found.start()):
+                if found[0] in closings:
+                    return True
+                end = yield from self._runs.end(found[0], found.start())
+                at = found.end() if end is None else end
+            elif tape.ended:
                 return False
-            at = max(at, len(tape.text) - longest + 1)
-            yield
-        return True
+            else:
+                at = max(at, len(tape.text) - held)
+                yield
 
     # -- messages with heads
 
@@ -415,9 +291,9 @@ class _Reading:
         if heads is None:
             return None
         tape.short = False
-        found = yield from self._calls.body(name, head, (*heads.closings, *heads.begins))
+        found = yield from self._runs.calls.body(name, head, (*heads.closings, *heads.begins))
         if found is not None:
-            self._hand_over(found)
+            self._runs.hand_over(found)
         elif tape.cut and tape.short:
             return tape.give("markup", len(tape.text))
         else:
@@ -430,7 +306,7 @@ class _Reading:
         if heads is None:
             return None
         ends = [*heads.closings, *heads.begins]
-        openings = self._openings()
+        openings = self._runs.openings
         marks, begun = searched([*ends, *(openings if kind == "content" else ())])
         while (mark := (yield from self._prose(kind, marks, begun))) is not None:
             at = tape.text.index(mark)
@@ -440,8 +316,3 @@ class _Reading:
                 return tape.give("markup", at)
             yield from self._at_mark(mark)
         return None
-
-
-def _there(at: int) -> Reading[int]:
-    yield from ()
-    return at

@@ -1,0 +1,171 @@
+"""Takes runs of calls: one after another, with or without a mark around all of them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from localspec.text.formats.calls import Calls, Found
+from localspec.text.formats.marks import begin, closings, inner_mark, opening
+from localspec.text.formats.offer import Offer
+from localspec.text.formats.parts import Format, Way
+from localspec.text.formats.tape import BLANK, Reading, Tape, tokens
+
+
+@dataclass(slots=True)
+class Runs:
+    """The calls of one answer. Request lifetime."""
+
+    tape: Tape
+    form: Format
+    offer: Offer
+    ways: Sequence[Way] = field(init=False)
+    """The notations in which this answer may contain calls."""
+    openings: Sequence[str] = field(init=False)
+    """The marks with which calls begin anywhere."""
+    calls: Calls = field(init=False)
+    _made: int = 0
+    """The number of calls emitted."""
+
+    def __post_init__(self) -> None:
+        self.calls = Calls(self.tape, self.offer)
+        self.ways = self.form.ways if self.offer.functions else ()
+        found = [opening(way) for way in self.ways if not way.first]
+        found += [begin(str(way.call[0])) for way in self.ways if inner_mark(way)]
+        self.openings = found
+
+    def take(self, way: Way, at: int) -> Reading[bool]:
+        """Take the calls from `at` on; False if there is none, and then nothing is taken."""
+        found = yield from self._first(way, at)
+        if found is None:
+            return False
+        if (quoted := (yield from self._quoted(way, at, found))) is not None:
+            self.tape.give("content", quoted)
+            return True
+        if (yield from self._spoken(way, at, found)):
+            return False
+        while found is not None:
+            self.hand_over(found)
+            found = yield from self._next(way)
+        yield from self._end(way)
+        return True
+
+    def end(self, mark: str, at: int) -> Reading[int | None]:
+        """The place after known calls that begin with `mark` at `at`; None without any."""
+        for way in self.ways:
+            if not way.first and mark in (opening(way), inner_mark(way)):
+                found = yield from self._first(way, at)
+                if found is not None and found.name in self.offer.names:
+                    if (yield from self._quoted(way, at, found)) is not None:
+                        return None
+                    end = found.end
+                    while (found := (yield from self._following(way, end))) is not None:
+                        end = found.end
+                    return end
+        return None
+
+    def _next(self, way: Way) -> Reading[Found | None]:
+        """The call after a taken one. The rest of a call that was cut is dropped."""
+        found = yield from self._following(way, 0)
+        if found is None and self.tape.ended and self.tape.cut and self.tape.short:
+            self.tape.give("markup", len(self.tape.text))
+        return found
+
+    def _following(self, way: Way, at: int) -> Reading[Found | None]:
+        """The call after one that ends at `at`."""
+        tape = self.tape
+        begin = yield from tape.blank(at)
+        tape.short = False
+        found = yield from self.calls.one(way, begin)
+        if found is None:
+            place = yield from self._separated(way, begin)
+            tape.short = tape.short and place is None
+            found = None if place is None else (yield from self.calls.one(way, place))
+        return found
+
+    def _first(self, way: Way, at: int) -> Reading[Found | None]:
+        """The first of calls that begin at `at`, even without the mark around all of them."""
+        place = yield from self.tape.mark(at, way.opening) if way.opening else _there(at)
+        if place is None and inner_mark(way):
+            place = at
+        return None if place is None else (yield from self.calls.one(way, place))
+
+    def _separated(self, way: Way, at: int) -> Reading[int | None]:
+        """The place after a separator between two calls; None if there is none."""
+        for text in (way.between.strip(BLANK), ",", ";"):
+            if text and (place := (yield from self.tape.mark(at, text))) is not None:
+                return place
+        if way.opening:  # repeated around the next call
+            return (yield from self.tape.mark(at, way.opening))
+        return None
+
+    def hand_over(self, found: Found) -> None:
+        """Emit a call: its name, then all of its arguments. A partial call is never emitted."""
+        tape = self.tape
+        if found.name in self.form.pretends or (self._made and not self.offer.parallel):
+            tape.give("markup", found.end)
+            return
+        self._made += 1
+        tape.give("call", 1, found.name)
+        tape.give("arguments", found.end - 1, found.arguments)
+
+    def _end(self, way: Way) -> Reading[None]:
+        """Take the marks after the last call, including repeated ones."""
+        marks = [text for text in (way.closing, *closings(way)) if text]
+        while True:
+            for mark in marks:
+                place = yield from self.tape.mark(0, mark)
+                if place is None and len(tokens(mark)) > 1:
+                    place = yield from self.tape.mark(0, tokens(mark)[-1])
+                if place is not None:
+                    self.tape.give("markup", place)
+                    break
+            else:
+                break
+        self.tape.give("markup", (yield from self.tape.blank(0)))
+        if self.tape.ended and self._is_end(way, marks):
+            self.tape.give("markup", len(self.tape.text))
+
+    def _is_end(self, way: Way, marks: Sequence[str]) -> bool:
+        """Whether the rest is only the beginning of what may follow a call."""
+        rest = "".join(self.tape.text.split())
+        ends = [
+            *marks,
+            f"{''.join(marks[1:])}{marks[0] if marks else ''}",
+            way.between,
+            ",",
+            ";",
+            "}",
+            "]",
+        ]
+        return any("".join(end.split()).startswith(rest) for end in ends)
+
+    def _quoted(self, way: Way, at: int, found: Found) -> Reading[int | None]:
+        """The place after a call between backticks; None if it is not quoted."""
+        tape = self.tape
+        if (tape.text[at - 1] if at else tape.last) != "`":
+            return None
+        closed = yield from tape.mark(found.end, way.closing)
+        end = found.end if closed is None else closed
+        return end if (yield from tape.peek(end)) == "`" else None
+
+    def _spoken(self, way: Way, at: int, found: Found) -> Reading[bool]:
+        """Whether a call is only mentioned in text: it has no mark of its own, or is unknown."""
+        tape = self.tape
+        before = tape.text[at - 1] if at else tape.last
+        unmarked = opening(way) == "{"
+        if not unmarked and found.name in self.offer.names:
+            return False
+        place = found.end
+        while (char := (yield from tape.peek(place))) and char in " \t":
+            place += 1
+        for mark in self.openings:
+            if mark != "{" and (yield from tape.literal(place, mark)) is not None:
+                return False  # another call
+        words = bool(char) and char not in "\r\n;,{[<`"
+        return words and (unmarked or bool(before.strip()) or place > found.end)
+
+
+def _there(at: int) -> Reading[int]:
+    yield from ()
+    return at
