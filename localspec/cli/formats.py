@@ -128,14 +128,23 @@ def _special(read: header.Header, name: str) -> str:
 
 
 def _renderer(source: Source) -> Callable[[Sequence[Message], Mapping[str, Any]], str]:
-    """Renders with a template, within its bounds."""
+    """Renders with a template, within its bounds. A template that was stopped runs no more."""
     from localspec.text.template import Conversation, rendered  # noqa: PLC0415 - as above
 
+    stopped: list[TemplateError] = []
+
     def render(messages: Sequence[Message], variables: Mapping[str, Any]) -> str:
+        if stopped:
+            raise stopped[0]
         turns = [{**one.extra, "role": one.role, "content": one.content} for one in messages]
         asked = Conversation(source.template, source.bos, source.eos, turns, dict(variables))
-        with _bounded():
-            return rendered(asked).text
+        try:
+            with _bounded():
+                return rendered(asked).text
+        except TemplateError as error:
+            if "was stopped" in error.message:
+                stopped.append(error)
+            raise
 
     return render
 

@@ -226,7 +226,8 @@ def _explained(error: Exception) -> TemplateError:
             what = "writes text that is not Unicode"
         case _:
             what = f"failed: {type(error).__name__}: {error}"
-    return TemplateError(f"The model's chat template {what[:500]}.", fix=fix, param="messages")
+    said = f"The model's chat template {what[:500].rstrip('.')}."
+    return TemplateError(said, fix=fix, param="messages")
 
 
 def _as_json(value: object) -> object:
