@@ -68,7 +68,7 @@ class FedDrafter:
         n_vocab: int,
         ends: frozenset[Token],
     ) -> None:
-        self.name, self._priors, self._head = name, tuple(priors), head
+        self.name, self._priors, self.head = name, tuple(priors), head
         self._n_vocab, self._ends = min(n_vocab, head.n_vocab), ends
         self.forwards = Forwards()
         self._memories = [_Memory() for _ in range(head.n_slots)]
@@ -86,7 +86,7 @@ class FedDrafter:
         del prediction
         memory = self._memories[slot]
         memory.begin(prompt)
-        return FedSession(slot, memory.text, sampler, memory, self._head.inputs)
+        return FedSession(slot, memory.text, sampler, memory, self.head.inputs)
 
     def propose(self, requests: Sequence[DraftRequest]) -> list[Draft]:
         """Read the pairs that are pending, then draft until the budget ends or `worth` says stop.
@@ -100,13 +100,13 @@ class FedDrafter:
         except EngineError:
             for chain in chains:
                 chain.session.memory.places.clear()
-                self._head.truncate(chain.session.slot, 0)
+                self.head.truncate(chain.session.slot, 0)
             raise
         return [chain.draft() for chain in chains]
 
     def close(self) -> None:
         """Free the head's context."""
-        close = getattr(self._head, "close", None)
+        close = getattr(self.head, "close", None)
         if close is not None:
             close()
 
@@ -119,9 +119,9 @@ class FedDrafter:
         if not session.ready or request.budget <= 0 or ended:
             return False
         rows = len(session.places) + len(prefix) + request.budget
-        if len(session.memory.places) + rows > self._head.context:
+        if len(session.memory.places) + rows > self.head.context:
             session.memory.places.clear()
-        return rows <= self._head.context
+        return rows <= self.head.context
 
     def _extend(self, chains: list[_Chain]) -> None:
         if not chains:
@@ -139,18 +139,18 @@ class FedDrafter:
         features: list[Floats] = []
         for chain in chains:
             fresh, own = chain.session.read(wants_logits=not chain.request.prefix)
-            self._head.truncate(chain.session.slot, fresh[0].position)
+            self.head.truncate(chain.session.slot, fresh[0].position)
             rows += [(chain, row) for row in fresh]
             features.extend(own)
             chain.position = fresh[-1].position + 1
-        vectors, most = self._head.fuse(np.stack(features)), self._head.max_rows
+        vectors, most = self.head.fuse(np.stack(features)), self.head.max_rows
         for start in range(0, len(rows), most):
             self._decode(rows[start : start + most], vectors[start : start + most])
 
     def _decode(self, rows: Sequence[tuple[_Chain, Row]], vectors: Floats) -> None:
         """One forward; each chain gets the vector behind its last row, and logits it wants."""
         self.forwards.ran(len(rows))
-        output = self._head.decode([row for _, row in rows], vectors)
+        output = self.head.decode([row for _, row in rows], vectors)
         logits = iter(output.logits.copy())
         for (chain, row), vector in zip(rows, output.vectors, strict=True):
             chain.vector = vector.copy()

@@ -260,7 +260,11 @@ class Loader:
             context=self.plan.context,
             streams=self.strict or not self._claims,
         )
-        return None if opened is None else self.place.fed(opened)
+        if opened is None:
+            return None
+        if self.threads.tuner:
+            opened.join(self.threads.tuner)
+        return self.place.fed(opened)
 
     def _corpus(self, model: Model) -> CorpusIndex | None:
         """The index of the user's folders, None where the configuration names none."""

@@ -15,6 +15,8 @@ from worker_peer import Script
 
 from localspec.catalog.registry import Registry
 from localspec.config import Config, Engine, Placement, Speculation
+from localspec.drafters._fed import FedDrafter
+from localspec.engine.llama.fed import FedContext
 from localspec.engine.llama.library import ours
 from localspec.types import SamplingParams, SpeculationParams
 from localspec.wire.messages import Delta, Finished, Generate, Load
@@ -26,10 +28,10 @@ pytestmark = pytest.mark.skipif(not ours.states, reason="llama.cpp without Local
 
 @contextmanager
 def loaded(
-    folder: Path, target: Path, exactness: Any = "strict", **fields: Any
+    folder: Path, target: Path, exactness: Any = "strict", threads: int = 1, **fields: Any
 ) -> Iterator[Loaded]:
     """A target with the head that is found for it, measured."""
-    alone = Placement(threads=1)
+    alone = Placement(threads=threads)
     engine = Engine(slots=2, context=512, exactness=exactness, target=alone, prefill_rows=32)
     head, why = Registry(target.parent).head(target)
     with pytest.MonkeyPatch.context() as patch:
@@ -90,6 +92,24 @@ def test_a_head_is_found_loaded_measured_and_drafts(
             assert tokens == COUNTED
             assert sources[kind].accepted == sources[kind].drafted > 20
         assert answer(made, "off") == (COUNTED, {})
+
+
+@pytest.mark.parametrize("kind", ["eagle3", "mtp"])
+def test_a_head_has_as_many_threads_as_its_target(kind: str, tmp_path: Path) -> None:
+    """Also when they become fewer, as beside a neighbour."""
+    if kind == "eagle3":
+        target = heads.qwen2(tmp_path / "target.gguf", counts=True)
+        heads.eagle3(tmp_path / "head.gguf", "features")
+    else:
+        target = heads.glm4moe(tmp_path / "target.gguf", "token")
+    with loaded(tmp_path, target, threads=0) as made:
+        drafter = made.engine.drafters[kind]
+        assert isinstance(drafter, FedDrafter)
+        assert isinstance(drafter.head, FedContext)
+        for count in (3, 1):
+            made.threads.become(count, varies=False)
+            assert answer(made)[0] == COUNTED
+            assert drafter.head.threads == count
 
 
 def _with_nan(path: Path) -> None:

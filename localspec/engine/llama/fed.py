@@ -17,6 +17,7 @@ from localspec.config import Placement
 from localspec.engine.llama.cores import performance_cores
 from localspec.engine.llama.library import log, native, ours
 from localspec.engine.llama.model import FLASH, Model, made
+from localspec.engine.llama.threads import ThreadTuner
 from localspec.errors import EngineError
 from localspec.types import FedOutput, Floats, Row
 
@@ -53,6 +54,7 @@ class FedContext:
         self.n_slots, self.max_rows = int(params.n_seq_max), int(params.n_ubatch)
         self.context = int(params.n_ctx) // self.n_slots
         self._sparse = model.architecture in _SPARSE
+        self._team: ThreadTuner | None = None
         self._batch = native.llama_batch_init(self.max_rows, 0, 1)
         self._features = native.llama_batch_init(self.max_rows, self.inputs, 1)
 
@@ -160,7 +162,7 @@ class FedContext:
         batch = self._batch
         try:
             batch.embd = given.ctypes.data_as(_FLOATS)
-            code = int(native.llama_decode(self._handle, batch))
+            code = self._team.run(self, len(rows), self._decode) if self._team else self._decode()
         finally:
             batch.embd = None  # which llama_batch_free would free
         if code != 0:
@@ -175,6 +177,23 @@ class FedContext:
             logits = np.ctypeslib.as_array(pointer, shape=(made, self.n_vocab))
         left = self._vectors(len(rows))
         return FedOutput(logits if self._sparse or not wanted else logits[wanted], left)
+
+    def _decode(self) -> int:
+        return int(native.llama_decode(self._handle, self._batch))
+
+    def use_threads(self, count: int) -> None:
+        """From the next forward on."""
+        if count != self.threads:
+            native.llama_set_n_threads(self._handle, count, count)
+
+    @property
+    def threads(self) -> int:
+        """How many the next forward has on the CPU."""
+        return int(native.llama_n_threads(self._handle))
+
+    def join(self, team: ThreadTuner) -> None:
+        """From now on that decides how many threads a forward has, unless a device computes it."""
+        self._team = team if self.model.on_cpu else None
 
     def _fill(self, rows: Sequence[Row]) -> None:
         """Write `rows` into the batch, checked."""
