@@ -31,6 +31,7 @@ LEAVES = {
 ENGINE = {"engine.core", "engine.kv", "engine.llama", "engine.exactness", "engine.speculation"}
 CORE = {
     "session", "rows", "pieces", "sampling", "verify", "likelihood", "block_max", "chain",
+    "images",
 }  # fmt: skip
 """Files of engine/ that are below its packages: a session, its rows, how its tokens are drawn."""
 MAY_IMPORT: dict[str, set[str]] = {
@@ -242,7 +243,7 @@ def test_few_files_call_native_code() -> None:
         if imported.module == "localspec.engine.llama.library.native"
     }
     names = {"model", "context", "slot_memory", "copies", "vectors", "fed", "pooling", "quantize"}
-    names |= {"devices", "rpc", "branches"}
+    names |= {"devices", "rpc", "branches", "images"}
     assert callers == {f"localspec/engine/llama/{name}.py" for name in names}
 
 

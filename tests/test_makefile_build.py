@@ -285,8 +285,9 @@ def test_our_own_code_goes_before_the_gpu_does(clone: Clone) -> None:
     """On a CPU that they know our kernels are in the build; a cure includes nothing instead."""
     if not {"avx2", "asimddp"} & set(built.processor().split()):
         pytest.skip("no kernels of ours for this CPU")
-    clone.make(verdicts="badly badly well")
-    first, second, third = clone.arguments()
+    clone.make(verdicts="badly badly badly well")
+    first, second, third, fourth = clone.arguments()
     rows = f"-DCMAKE_PROJECT_ggml_INCLUDE={clone.root}/localspec/engine/native/rows.cmake"
     assert rows in first
-    assert third == f"{second} -DLOCALSPEC_PLAIN=ON -DCMAKE_PROJECT_ggml_INCLUDE=/dev/null"
+    assert third == f"{second} -DLLAVA_BUILD=OFF"
+    assert fourth == f"{second} -DLOCALSPEC_PLAIN=ON -DCMAKE_PROJECT_ggml_INCLUDE=/dev/null"

@@ -81,6 +81,7 @@ def attempts(tools: Toolchain, *, chosen: bool) -> Iterator[Attempt]:
     ways = [
         Attempt(f"for this machine ({tools.backend.name})"),
         Attempt("with the C++ runtime kept inside each library", inside),
+        Attempt("without the part that reads images", (*inside, "-DLLAVA_BUILD=OFF")),
         Attempt("without LocalSpec's own code in it", inside + NO_HOOKS),
     ]
     if cpu or not chosen:

@@ -50,8 +50,8 @@ class Toolchain:
 
     @cached_property
     def flags(self) -> tuple[str, ...]:
-        """Flags of llama.cpp without the hooks. No LLAVA: it is much of the compile time."""
-        flags = ["-DLLAVA_BUILD=OFF", self.backend.flag]
+        """Flags of llama.cpp without the hooks. No videos: mtmd would start programs for these."""
+        flags = ["-DMTMD_VIDEO=OFF", self.backend.flag]
         if self.remote:
             flags.append("-DGGML_RPC=ON")
         return (*flags, *shlex.split(os.environ.get("CMAKE_ARGS", "")))

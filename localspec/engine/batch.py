@@ -104,10 +104,12 @@ class Batcher:
     def _room(self, session: Session) -> int:
         """Rows of a session that the next forward may hold.
 
-        A prompt that is read into a state stops at the borders of turns, and before its last rows:
-        there copies are made, to which a later prompt goes back.
+        A prompt stops at an image. One that is read into a state stops at the borders of turns, and
+        before its last rows: there copies are made, to which a later prompt goes back.
         """
         room: int = self._shape.room(session.cached)
+        if (image := session.image) is not None:
+            room = min(room, image.start - session.cached)
         if session.decoding or self._shape.rollback != "restore":
             return room
         last = len(session.tokens) - 1

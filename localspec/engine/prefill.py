@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator
 
+from localspec.engine.images import words
 from localspec.engine.sampling import Sampler
 from localspec.engine.step import Engine
 from localspec.types import Reading, SamplingParams
@@ -52,7 +53,8 @@ class IdlePrefill:
 
     def _texts(self) -> Iterator[None]:
         """The latest text first. After a step the slots may hold others: then begin anew."""
-        for slot, tokens in self._engine.held():
+        for slot, text in self._engine.held():
+            tokens = words(text)
             for drafter in self._engine.drafters.values():
                 if isinstance(drafter, Reading) and not drafter.free:
                     opened = drafter.open(slot, tokens, Sampler(SamplingParams(temperature=0.0)))

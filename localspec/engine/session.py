@@ -10,6 +10,7 @@ from localspec.control.round import SessionStats
 from localspec.control.routing import SPECULATING, Expectation
 from localspec.engine.block_max import BlockMax
 from localspec.engine.chain import Breakers
+from localspec.engine.images import ImageRows, words
 from localspec.engine.likelihood import Likelihood, likelihoods, of_law
 from localspec.engine.sampling import Sampler
 from localspec.engine.verify import Frontier
@@ -45,7 +46,8 @@ class Request:
     session goes on behind it, as if it had been decided here. `session` is what the client calls
     the conversation. A `brief` prompt is read in short chunks, because it may have to stop.
     `breakers` are what a repetition does not reach over. Without `reuse` all of it is read anew.
-    At `borders` turns end; there later prompts part from this one.
+    At `borders` turns end; there later prompts part from this one. `images` are those of the
+    prompt, in order; a token follows the last.
     With `after_sampling` likelihoods are those of the law after the sampler chain.
     """
 
@@ -68,6 +70,7 @@ class Request:
     reuse: bool = True
     after_sampling: bool = False
     borders: tuple[int, ...] = ()
+    images: Sequence[ImageRows] = ()
 
     @property
     def text(self) -> list[Token]:
@@ -174,14 +177,39 @@ class Session:
         """Past prefill: the tail is the token that the last round decided, and what is undone."""
         return self.tail <= 1 + self.undone and self.n_output > 0
 
+    @property
+    def image(self) -> ImageRows | None:
+        """The first image that the target has not read to its end."""
+        images = self.request.images
+        return next((each for each in images if each.end > self.cached), None) if images else None
+
+    @property
+    def at_image(self) -> bool:
+        """Whether the target is to read of an image before any further token."""
+        return (image := self.image) is not None and image.start <= self.cached
+
+    def unseen(self, place: int) -> int:
+        """Rows of images before a place in the text: drafters do not have them."""
+        return sum(len(each.vectors) for each in self.request.images if each.end <= place)
+
+    def _recent(self) -> list[Token]:
+        """The tokens that the sampler looks back at."""
+        back = self.sampler.looks_back
+        if not back:
+            return []
+        return (words(self.tokens) if self.request.images else self.tokens)[-back:]
+
+    @property
+    def _position(self) -> int:
+        """The number of tokens so far, by which noise is drawn: images count for nothing."""
+        return len(self.tokens) - self.unseen(len(self.tokens))
+
     def frontier(self, ends: frozenset[Token]) -> Frontier:
         """Where the text ends now; `ends` are the model's end-of-generation tokens."""
-        back = self.sampler.looks_back
-        recent = self.tokens[-back:] if back else []
         return Frontier(
             self.sampler,
-            recent,
-            len(self.tokens),
+            self._recent(),
+            self._position,
             frozenset() if self.request.ignore_eos else ends,
         )
 
@@ -204,12 +232,11 @@ class Session:
         self, rows: Sequence[BlockMax], draft: Draft, verdict: Verified
     ) -> Iterator[tuple[Probs, Token]]:
         """The law that each kept token was drawn from, and the token."""
-        back, path = self.sampler.looks_back, list[Token]()
-        recent = self.tokens[-back:] if back else []
+        recent, path, position = self._recent(), list[Token](), self._position
         tokens = [*(draft.tokens[node] for node in verdict.accepted), verdict.token]
         for node, token in zip((-1, *verdict.accepted), tokens, strict=True):
             yield (
-                self.sampler.law(rows[node + 1], recent, path, len(self.tokens) + len(path)),
+                self.sampler.law(rows[node + 1], recent, path, position + len(path)),
                 token,
             )
             path.append(token)

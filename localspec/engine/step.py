@@ -17,6 +17,7 @@ from localspec.engine.accounting import StepTimes, charge, observation
 from localspec.engine.batch import Batch, Batcher
 from localspec.engine.exactness.classes import Shape, layout_of
 from localspec.engine.exactness.separate import apart
+from localspec.engine.image_reading import ImageReading
 from localspec.engine.kv.admission import RESERVED_TOKENS, KvAdmission
 from localspec.engine.kv.prefix_sharing import PrefixSharing
 from localspec.engine.kv.prefixes import Prefixes
@@ -115,6 +116,7 @@ class Engine:
         self._room = KvAdmission(
             target, self._slots, self._sessions, shape.multiple, self.prefixes.lose
         )
+        self._images = ImageReading(target, self._room)
         self._verification = Verification(self._drafting, ends=self._ends, multiple=shape.multiple)
         self._undo = StateCopies(self.target, shape.rollback, self.clock)
         trims = shape.rollback == "trim"
@@ -180,6 +182,7 @@ class Engine:
             if request.reuse:
                 shared = self.prefix_sharing.copied(index, shared, client, text)
                 shared, origin = self.prefixes.take_over(index, client, text, shared)
+                shared = self._images.held(index, request.images, shared)
                 if request.route == SPECULATING:
                     self.prefixes.take_over_drafts(index, client, text)
             session = self._session(request, index, shared)
@@ -206,9 +209,8 @@ class Engine:
         )
         if request.route == SPECULATING:
             self._drafting.open(session)
-        session.finish = session.ending(
-            self._verification.ends, self.context
-        )  # it may be at its end
+        ends = self._verification.ends
+        session.finish = session.ending(ends, self.context)  # it may be at its end
         return session
 
     def retire(self, session: Session, keep: int | None = None) -> None:
@@ -331,8 +333,10 @@ class Engine:
         if outgrown := self._room.outgrown(self.context):
             return [StepOutput(each, [], [], "length", failure) for each, failure in outgrown]
         self._drafting.read_on(self._sessions)
+        going, spare = self._images.fitting()
+        if not going:
+            return []
         began = self.clock()
-        going, spare = self._room.fitting()
         proposals = self._propose(going, spare)
         drafts = dict(zip(proposals.sessions, proposals.drafts, strict=True))
         batch = self._batcher.batch(going, drafts, self._chunk_rows())

@@ -11,6 +11,7 @@ from localspec.engine.calibrate import FAR_TOKENS, Timed
 from localspec.engine.exactness import classes
 from localspec.engine.exactness.classes import Blank, Search, Shape, Step
 from localspec.engine.exactness.probe import REACH
+from localspec.engine.images import sees
 from localspec.engine.kv.cells import unasked
 from localspec.engine.kv.rollback import Rollback
 from localspec.engine.kv.slots import Slot
@@ -286,6 +287,8 @@ class Reread:
 
     def _missing(self, text: Sequence[Token]) -> bool:
         """Whether no slot holds the whole text, and there is a slot to read it in."""
+        if sees(text):
+            return False  # its images are gone with the request
         held = [tokens for _, tokens in self._engine.held()]
         begun = any(tokens == text[: len(tokens)] for tokens in held)
         there = any(text == tokens[: len(text)] for tokens in held)

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from localspec.control.costs import POINTS, STEADY
 from localspec.engine import calibrate
 from localspec.engine.calibrate import Behind
+from localspec.engine.images import words
 from localspec.engine.step import Engine
 from localspec.errors import EngineError, NoRoom
 from localspec.types import Drafter
@@ -73,7 +74,7 @@ class Measuring:
         """Measure one drafter, in the last slot."""
         engine, clock = self._engine, self._engine.clock
         n_vocab, slot = engine.target.n_vocab, engine.target.n_slots - 1
-        held = dict(engine.held()).get(slot, [])
+        held = words(dict(engine.held()).get(slot, []))
         change = calibrate.draft_change(drafter, slot, held, n_vocab, clock)
         self._costs.expect_draft_change(drafter.name, change)
         yield

@@ -11,6 +11,7 @@ from localspec.config import Config
 from localspec.errors import RequestError
 from localspec_daemon.api import anthropic, infill, llama_server, ollama, openai, responses
 from localspec_daemon.api.dialect import Caller, Dialect
+from localspec_daemon.api.parts import NO_IMAGES
 
 TEXT: Any = {"type": "text", "text": "look"}
 IMAGE: Any = {"type": "image_url", "image_url": {"url": "data:image/png;base64,AA=="}}
@@ -120,7 +121,7 @@ def test_an_image_is_refused_by_what_is_missing(dialect: Dialect, body: Any, pla
     with pytest.raises(RequestError) as caught:
         dialect.read(sent, Config(), Caller("uid:1"))
     assert caught.value.param == place
-    assert "mtmd" in caught.value.message
+    assert NO_IMAGES in caught.value.message
     assert caught.value.message.startswith(place)
     assert caught.value.fix
 

@@ -7,9 +7,7 @@ from typing import Any
 from localspec.errors import RequestError
 from localspec_daemon.api.bodies import IMAGES
 
-NO_IMAGES = "LocalSpec is built without mtmd, the part of llama.cpp that reads images"
-"""mtmd alone compiles in a minute; missing is the engine's part: rows that carry a vector and no
-token, and positions that do not count tokens."""
+NO_IMAGES = "LocalSpec's APIs take no images yet"
 _PICTURES = ("data:image/", "image/")
 """Beginnings of an image's data URL or media type."""
 

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
+from localspec.engine.images import words
 from localspec.engine.kv.rollback import Stored
 from localspec.engine.kv.slots import Slot, common_prefix
 from localspec.errors import EngineError, NoRoom
@@ -159,7 +160,7 @@ class Prefixes:
             return False
         for drafter in self._drafters:
             tokens = drafter.held(slot)
-            tokens = tokens[: common_prefix(tokens, text.tokens)]
+            tokens = tokens[: common_prefix(tokens, words(text.tokens))]
             if not tokens:
                 continue
             least, size = _least(tokens, part), drafter.stored_size(slot)
@@ -200,7 +201,7 @@ class Prefixes:
 
     def take_over_drafts(self, slot: int, client: str, text: Sequence[Token]) -> None:
         """The same for drafters: what they do not find they read."""
-        source = self.source
+        source, text = self.source, words(text)
         if source is None:
             return
         for drafter in self._drafters:

@@ -15,6 +15,7 @@ from localspec.engine.llama.batch import fill
 from localspec.engine.llama.branches import MOST, Branches
 from localspec.engine.llama.copies import Copies
 from localspec.engine.llama.cores import performance_cores
+from localspec.engine.llama.images import seen
 from localspec.engine.llama.kernels import UNLISTED_LOGIT
 from localspec.engine.llama.library import log, native, ours
 from localspec.engine.llama.model import FLASH, KV_TYPES, Model, made
@@ -269,6 +270,33 @@ class Context(SlotMemory, Showing):
         if not pointer:
             raise EngineError("llama_decode left no logits.")
         return np.ctypeslib.as_array(pointer, shape=(wanted, self.n_vocab))
+
+    def see(self, slot: int, place: int, vectors: Floats, *, whole: bool) -> None:
+        """One forward over rows of an image, from `place` on; of a `whole` one each sees all.
+
+        Args:
+            slot: It holds `place` tokens.
+            place: The first row's.
+            vectors: (rows, width of the model's input), at most `max_rows`.
+            whole: Rows see those behind them too.
+
+        Raises:
+            NoRoom: there are no cells for them and none can be made; nothing was changed.
+            EngineError: llama.cpp refused or failed; the slot must be truncated.
+        """
+        rows = [Row(0, place + index, slot) for index in range(len(vectors))]
+        given = np.ascontiguousarray(vectors, np.float32)
+        if given.shape != (len(rows), self.model.input_width):
+            raise EngineError(f"{given.shape} vectors are not rows of this model.")
+        self._fill(rows)
+        self._make_room(rows)
+        self._branches.prepare(self._memory, rows)
+        self._vectors.hide()
+        code = seen(self._handle, self._batch, given, whole=whole)
+        if code != 0:
+            raise EngineError(f"llama_decode gave {code} for {len(rows)} rows: {log.why()}.")
+        self._cells.take(rows)
+        self._snapshots.lose(slot)
 
     def _decode(self) -> int:
         if self._words is None or self._words.misses:

@@ -1,9 +1,9 @@
 """The one file that imports llama_cpp: the library itself, its log, what it was built with.
 
-`model.py`, `context.py`, `copies.py`, `vectors.py`, `fed.py`, `pooling.py`, `quantize.py`,
-`devices.py` and `rpc.py` take `native` from here and are all that call it. llama.cpp aborts the
-process on what it considers a bug of the caller, so they check every argument before it crosses
-over, and only the worker process may import them.
+`model.py`, `context.py`, `copies.py`, `vectors.py`, `images.py`, `fed.py`, `pooling.py`,
+`quantize.py`, `devices.py` and `rpc.py` take `native` from here and are all that call it.
+llama.cpp aborts the process on what it considers a bug of the caller, so they check every argument
+before it crosses over, and only the worker process may import them.
 """
 
 from __future__ import annotations
@@ -12,8 +12,10 @@ import ctypes
 import os
 import re
 from dataclasses import dataclass
+from importlib import import_module
 from importlib.metadata import version
 from pathlib import Path
+from types import ModuleType
 
 from localspec.built import installed
 
@@ -22,6 +24,8 @@ from localspec.built import installed
 # very core they spin on. So a forward took ten times as long beside one busy process; it is twice.
 os.environ.setdefault("GOMP_SPINCOUNT", "4000")
 os.environ["LLAMA_CPP_LIB_PATH"] = str(installed())  # llama_cpp takes its libraries from there
+
+os.environ["MTMD_CPP_LIB"] = os.environ["LLAMA_CPP_LIB_PATH"]
 
 import llama_cpp.llama_cpp as native
 
@@ -33,6 +37,7 @@ __all__ = [
     "build_info",
     "libraries",
     "log",
+    "mtmd_library",
     "native",
     "ours",
 ]
@@ -97,6 +102,16 @@ class Log:
 log = Log()
 ours = KernelInfo(native._lib)  # noqa: SLF001 — for symbols that no binding has
 native.llama_backend_init()
+
+
+def mtmd_library() -> ModuleType | None:
+    """The bindings of libmtmd, which makes vectors of images; None in a build without it."""
+    try:
+        mtmd = import_module("llama_cpp.mtmd_cpp")
+    except (OSError, RuntimeError, AttributeError):  # no library, or one that lacks a function
+        return None
+    mtmd.mtmd_helper_log_set(log.callback, ctypes.c_void_p(0))
+    return mtmd
 
 
 def build_info() -> str:

@@ -55,6 +55,7 @@ class Model:
         self.layers = log.take_layers()
         self.n_vocab: int = native.llama_vocab_n_tokens(self._vocab)
         self.width: int = native.llama_model_n_embd(handle)
+        self.input_width: int = native.llama_model_n_embd_inp(handle)
         self.architecture = self._metadata("general.architecture")
         self.n_layer: int = native.llama_model_n_layer(handle)
         self.context_train: int = native.llama_model_n_ctx_train(handle)

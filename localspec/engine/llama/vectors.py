@@ -67,6 +67,11 @@ class Vectors:
         native.llama_set_embeddings(self.handle, shows)  # which may make outputs of all rows
         self._rows, self._outputs = rows, wanted if shows else 0
 
+    def hide(self) -> None:
+        """Before a forward that shows nothing."""
+        native.llama_set_embeddings(self.handle, False)
+        self._rows = self._outputs = 0
+
     def show(self) -> bool:
         """From now on there are `states`; whether so. Never of a model of one vector for a text."""
         pooling = native.llama_pooling_type(self.handle)

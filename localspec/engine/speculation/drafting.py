@@ -10,6 +10,7 @@ from functools import partial
 
 from localspec.control.round import Drafted, Neural, Plan, Policy, View
 from localspec.control.trees import within
+from localspec.engine.images import words
 from localspec.engine.session import Session
 from localspec.engine.speculation.masks import Masks
 from localspec.engine.speculation.states import commit, feed
@@ -92,6 +93,7 @@ class Drafting:
         request = session.request
         allowed = request.speculation.drafters
         rejects = request.speculation.verify == "rejection"
+        prompt = words(request.prompt) if request.images else request.prompt
         session.stats = self.policy.open_session()
         for name, drafter in self.drafters.items():
             if allowed is not None and name not in allowed:
@@ -100,7 +102,7 @@ class Drafting:
                 continue
             with self._optional(name, [session]):
                 session.drafters[name] = drafter.open(
-                    session.slot, request.prompt, session.sampler, request.prediction
+                    session.slot, prompt, session.sampler, request.prediction
                 )
         if request.so_far:
             self.commit(session, request.so_far)
@@ -138,6 +140,7 @@ class Drafting:
 
     def feed(self, session: Session, start: int, features: Floats) -> None:
         """Show a session's drafters the features of its text's tokens from place `start` on."""
+        start -= session.unseen(start)  # drafters have the words of the text alone
         for name, opened in list(session.drafters.items()):
             with self._optional(name, [session]):
                 feed(opened, start, features)

@@ -1,0 +1,59 @@
+"""The part of a step that reads images: forwards of their own, between those of tokens."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+
+from localspec.engine.images import ImageRows, Seeing, border
+from localspec.engine.kv.admission import KvAdmission
+from localspec.engine.session import Session
+from localspec.errors import EngineError, NoRoom
+from localspec.types import Backend
+
+_log = logging.getLogger("localspec.engine")
+
+
+class ImageReading:
+    """Reads the images of sessions, a piece in each step. Engine's thread.
+
+    Args:
+        target: The model that reads them.
+        room: Decides who goes on where cells are few.
+    """
+
+    def __init__(self, target: Backend, room: KvAdmission) -> None:
+        self._target, self._room = target, room
+
+    def held(self, slot: int, images: Sequence[ImageRows], length: int) -> int:
+        """How much of a text a slot may go on holding, which holds so much of it."""
+        kept = border(images, length)
+        return self._target.truncate(slot, kept) if kept < length else length
+
+    def fitting(self) -> tuple[list[Session], int]:
+        """The sessions that go on with tokens, and the draft nodes that there are cells for.
+
+        Of those that wait for an image the oldest has had a piece of it read.
+
+        Raises:
+            NoRoom: the memory is as large as before, and the piece does not fit.
+        """
+        going, spare = self._room.fitting()
+        waiting = [session for session in going if session.at_image]
+        if not waiting:
+            return going, spare
+        try:
+            self._read(waiting[0])
+        except NoRoom as error:
+            if not self._room.shrank:
+                raise
+            _log.warning("%s", error)
+        return [session for session in going if session not in waiting], spare
+
+    def _read(self, session: Session) -> None:
+        image, target = session.image, self._target
+        if image is None or not isinstance(target, Seeing):
+            raise EngineError("This model reads no images.")
+        vectors = image.piece(session.cached)
+        target.see(session.slot, session.cached, vectors, whole=image.whole)
+        session.cached += len(vectors)

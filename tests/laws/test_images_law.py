@@ -1,0 +1,229 @@
+"""Speculation goes on behind an image: the same tokens, and no image is taken for another."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import heads
+import projectors
+import pytest
+import recurrent
+import tiny
+from laws.engine_harness import CONTEXT, ROWS, SLOTS, Harness, finish, opened, output
+from laws.policies import FixedDepth
+from laws.test_fed_law import made
+
+from localspec.config import Placement
+from localspec.engine.images import PIECE_ROWS, border, stand_ins, words
+from localspec.engine.llama.images import Picture, Projector
+from localspec.engine.llama.library import ours
+from localspec.engine.session import Request
+from localspec.types import SamplingParams, SpeculationParams, Token
+
+GREEDY = SamplingParams(temperature=0.0)
+SEEDED = SamplingParams(temperature=0.9, seed=11, repetition_penalty=1.1)
+BEFORE, BEHIND = "hello world, hello world, look at this: ", " hello world, hello world, hello"
+PLAIN = SpeculationParams(mode="off")
+
+
+@pytest.fixture(scope="module", params=["strict", "standard"])
+def harness(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Harness]:
+    """A pair of which the target reads images, in each exactness."""
+    folder = tmp_path_factory.mktemp("models")
+    target = tiny.build(folder / "target.gguf", seed=0)
+    draft = tiny.build(folder / "draft.gguf", seed=1, like=0, noise=0.2)
+    alone = Placement(threads=1)
+    strict = request.param != "standard"
+    with opened(target, draft, alone, slots=SLOTS, context=CONTEXT, strict=strict) as found:
+        yield found
+
+
+@pytest.fixture(scope="module", params=[projectors.LLAVA, projectors.GEMMA])
+def projector(request: pytest.FixtureRequest, harness: Harness) -> Iterator[Projector]:
+    """A projector of each kind; an image has 81 rows, or 16 which see each other."""
+    side = {projectors.LLAVA: 72, projectors.GEMMA: 64}[request.param]
+    path = harness.path.parent / f"mmproj-{request.param}.gguf"
+    projectors.build(path, kind=request.param, side=side)
+    found = Projector.open(path, harness.target, threads=1, gpu=False)
+    yield found
+    found.close()
+
+
+def picture(seed: int) -> Picture:
+    """A picture, another one for each seed."""
+    return Picture(40, 40, projectors.pixels(seed), f"picture {seed}".encode())
+
+
+def looking(
+    harness: Harness,
+    projector: Projector,
+    *seeds: int,
+    behind: str = BEHIND,
+    sampling: SamplingParams = GREEDY,
+    speculation: SpeculationParams | None = None,
+    tokens: int = 40,
+) -> Request:
+    """A request with these pictures one after the other, with words around each."""
+    prompt, images = harness.target.tokenize(BEFORE, add_special=True, parse_special=True), []
+    for seed in seeds:
+        more, rows = projector.read(picture(seed), len(prompt))
+        prompt += [*more, *harness.target.plain_tokens(behind)]
+        images += rows
+    asked = harness.request(prompt, sampling, tokens=tokens, speculation=speculation)
+    return replace(asked, images=images, session="talk")
+
+
+def plain(harness: Harness, *requests: Request) -> list[list[Token]]:
+    """The answers of plain decoding, each request alone in an engine that remembers nothing."""
+    answers = []
+    for request in requests:
+        engine = harness.engine({}, FixedDepth(0))
+        [session] = finish(engine, [request])
+        answers.append(output(session))
+    return answers
+
+
+@pytest.mark.parametrize("sampling", [GREEDY, SEEDED], ids=["greedy", "seeded"])
+@pytest.mark.parametrize("source", [("lookup",), ("model",), ("lookup", "model")])
+def test_drafts_behind_images_change_nothing(
+    harness: Harness, projector: Projector, sampling: SamplingParams, source: tuple[str, ...]
+) -> None:
+    """The tokens are those of plain decoding, whoever drafts, and drafts are accepted."""
+    request = looking(harness, projector, 1, 2, sampling=sampling)
+    [expected] = plain(harness, request)
+    policy = FixedDepth(4, "model" if "model" in source else None)
+    engine = harness.engine(harness.drafters(*source), policy)
+    [session] = finish(engine, [request])
+    assert output(session) == expected
+    assert session.meter.drafted > 0
+    if "model" in source:
+        assert session.meter.accepted > 0
+
+
+@pytest.mark.skipif(not ours.states, reason="llama.cpp without LocalSpec's edits")
+@pytest.mark.parametrize("kind", ["eagle3", "mimo2"])
+def test_heads_behind_images_change_nothing(kind: str, tmp_path: Path) -> None:
+    """They are shown the states of words alone, and the target says the same."""
+    with made(kind, tmp_path, "chance") as fed:
+        path = projectors.build(tmp_path / "mmproj.gguf", side=32, width=heads.WIDTH)
+        reads = Projector.open(path, fed.harness.target, threads=1, gpu=False)
+        for sampling in (GREEDY, SEEDED):
+            request = looking(fed.harness, reads, 1, 2, sampling=sampling)
+            [expected], _ = fed.answers({}, [request], 0)
+            [found], counts = fed.answers(fed.drafters(), [request], 3)
+            assert found == expected
+            assert counts[fed.name][0] > 0
+        reads.close()
+
+
+@pytest.mark.parametrize("build", [recurrent.lfm2, recurrent.mamba])
+def test_states_that_read_images_go_back(build: Callable[[Path], Path], tmp_path: Path) -> None:
+    """Drafts are rejected behind an image, and the state before them comes back."""
+    target = build(tmp_path / "target.gguf")
+    with opened(target, target, Placement(threads=1), slots=SLOTS, context=CONTEXT) as harness:
+        path = projectors.build(tmp_path / "mmproj.gguf", width=recurrent.WIDTH)
+        reads = Projector.open(path, harness.target, threads=1, gpu=False)
+        for sampling in (GREEDY, SEEDED):
+            request = looking(harness, reads, 1, 2, sampling=sampling)
+            [expected] = plain(harness, request)
+            engine = harness.engine(harness.drafters("lookup"), FixedDepth(4))
+            [session] = finish(engine, [request])
+            assert output(session) == expected
+            assert session.meter.drafted > 0
+        reads.close()
+
+
+def test_another_image_is_another_answer(harness: Harness, projector: Projector) -> None:
+    """Two images behind the same words share these words and not one row."""
+    one, other = looking(harness, projector, 1), looking(harness, projector, 2)
+    first, second = plain(harness, one, other)
+    assert first != second
+    engine = harness.engine({}, FixedDepth(0))
+    [_] = finish(engine, [one])
+    [session] = finish(engine, [other])
+    assert session.cached_tokens == other.images[0].start
+    assert output(session) == second
+
+
+def test_the_same_image_is_read_once(harness: Harness, projector: Projector) -> None:
+    """Another question behind it reuses its rows, and is answered as if all had been read."""
+    one = looking(harness, projector, 1)
+    other = looking(harness, projector, 1, behind=" goodbye, and what else?")
+    [expected] = plain(harness, other)
+    engine = harness.engine({}, FixedDepth(0))
+    computed = projector.computed
+    [_] = finish(engine, [one])
+    [session] = finish(engine, [other])
+    assert session.cached_tokens >= one.images[0].end
+    assert projector.computed == computed
+    if harness.shape.bitwise:
+        assert output(session) == expected
+
+
+def test_sessions_with_and_without_images_share_steps(
+    harness: Harness, projector: Projector
+) -> None:
+    """Each is answered as if it were alone."""
+    requests = [
+        looking(harness, projector, 1),
+        harness.request("hello world, hello", GREEDY),
+        looking(harness, projector, 2, 1, sampling=SEEDED),
+        harness.request("def f(x):\n    return x", SEEDED),
+    ]
+    requests = [replace(each, client=str(at)) for at, each in enumerate(requests)]
+    expected = plain(harness, *requests)
+    engine = harness.engine(harness.drafters("lookup", "model"), FixedDepth(3, "model"))
+    sessions = finish(engine, requests)
+    if harness.shape.bitwise:
+        assert [*map(output, sessions)] == expected
+    assert all(len(output(session)) == len(expected[0]) for session in sessions)
+
+
+def test_images_beside_each_other_share_what_is_being_read(
+    harness: Harness, projector: Projector
+) -> None:
+    """A copy of an active session's rows ends where a forward may begin."""
+    one = looking(harness, projector, 1, 2)
+    other = looking(harness, projector, 1, 3)
+    [expected] = plain(harness, other)
+    engine = harness.engine({}, FixedDepth(0))
+    first = engine.admit(one)
+    while not first.n_output:
+        engine.step()
+    second = engine.admit(other)
+    assert second.cached >= one.images[0].end
+    while second.finish is None:
+        engine.step()
+        if first.finish and first in engine.sessions:
+            engine.retire(first)
+    if harness.shape.bitwise:
+        assert output(second) == expected
+
+
+def test_stand_ins_are_no_tokens_and_tell_images_apart() -> None:
+    """They fit the prefix store's four bytes, and another key gives others."""
+    one, other = stand_ins(b"one", 576), stand_ins(b"other", 576)
+    assert one == stand_ins(b"one", 576)
+    assert all(-(2**31) <= token < 0 for token in (*one, *other))
+    assert words([5, *one, 6]) == [5, 6]
+    assert one[0] != other[0]
+
+
+def test_a_part_of_an_image_is_held_up_to_a_border(harness: Harness, projector: Projector) -> None:
+    """A few rows that agree by chance are read again."""
+    [image, *_] = looking(harness, projector, 1).images
+    rows = image.end - image.start
+    for length in range(image.end + 3):
+        kept = border([image], length)
+        if not image.start < length < image.end:
+            assert kept == length
+        else:
+            step = rows if image.whole else PIECE_ROWS
+            assert kept == image.start + (length - image.start) // step * step
+
+
+assert ROWS >= PIECE_ROWS  # a piece is one forward
