@@ -106,15 +106,22 @@ class Outline:
         return rows * 4 * (self.vocabulary + 2 * self.width)
 
 
-def outline(header: Header) -> Outline:
-    """The facts about memory in a header."""
+def outline(header: Header, *, predicts: bool = False) -> Outline:
+    """The facts about memory in a header.
+
+    Prediction layers are loaded if it `predicts`. Their KV is not the model's but that of a context
+    of their own (`head_memory.py`).
+    """
     layers = header.layers
+    trunk = layers - header.number("nextn_predict_layers")
     blocks, experts = [0] * (layers + 1), [0] * (layers + 1)
     input_bytes, tied = 0, True
     for tensor in header.tensors:
         place = _block(tensor.name, layers)
         if place is None:
             input_bytes += tensor.num_bytes
+            continue
+        if trunk <= place < layers and not predicts:
             continue
         tied = tied and tensor.name != "output.weight"
         blocks[place] += tensor.num_bytes
@@ -127,7 +134,7 @@ def outline(header: Header) -> Outline:
         input_bytes=input_bytes,
         device_bytes=(*blocks[:-1], blocks[-1] + on_device),
         host_bytes=tuple(blocks),
-        kv_values=_kv_values(header),
+        kv_values=(*kv_values(header)[:trunk], *(0,) * (layers - trunk)),
         heads=max(header.per_layer("attention.head_count"), default=0),
         width=header.number("embedding_length"),
         feed_forward=max(header.per_layer("feed_forward_length"), default=0),
@@ -166,7 +173,7 @@ def _gated(header: Header) -> bool:
     )
 
 
-def _kv_values(header: Header) -> tuple[int, ...]:
+def kv_values(header: Header) -> tuple[int, ...]:
     """KV values of a token by layer; an upper bound for layers that keep less (sliding windows).
 
     Recurrent layers without keys have none, whatever their number of heads in the header, and
@@ -222,7 +229,7 @@ def rounded(cells: int) -> int:
 
 def kv_bytes(header: Header, context: int, kv_type: str = "f16") -> int:
     """Bytes of the KV cache of `context` tokens, over all layers."""
-    return int(rounded(context) * sum(_kv_values(header)) * BYTES_PER_VALUE[kv_type])
+    return int(rounded(context) * sum(outline(header).kv_values) * BYTES_PER_VALUE[kv_type])
 
 
 def show_bytes(num_bytes: int) -> str:

@@ -3,7 +3,8 @@
 The draft goes onto a GPU first. Then as many blocks of the target as fit, from the output down as
 llama.cpp places them; the rest stays on the CPU. Of a mixture of experts, experts of blocks on a
 GPU may stay on the CPU where that is faster (`reading.py`). Where even that does not fit, there
-are fewer slots, then a smaller context, then no draft. The remaining memory becomes KV.
+are fewer slots, then a smaller context, then no draft. The remaining memory becomes KV. A head is
+where the target's output is, and is left out where a layer would have to leave the GPUs for it.
 """
 
 from __future__ import annotations
@@ -18,7 +19,8 @@ import msgspec
 from localspec.catalog import reading
 from localspec.catalog.devices import Device
 from localspec.catalog.memory import CELL_STEP, rounded
-from localspec.catalog.plan import FLOOR_CELLS, Layout, Plan, Rung, Wish, graphs_bytes, taken
+from localspec.catalog.parts import Layout, graphs_bytes, taken
+from localspec.catalog.plan import FLOOR_CELLS, Plan, Rung, Wish
 from localspec.config import Config, Placement
 from localspec.errors import ConfigError
 
@@ -29,7 +31,8 @@ _SMALLER = 0.75
 """After a plan that failed to load, the next one may take this share of its memory on the fullest
 device."""
 _KEPT_CELLS = 0.75
-"""Share of the cells that remains beside snapshots: without these speculation costs copies."""
+"""Share of the cells that remains beside a head and snapshots: without these speculation brings
+less, or costs copies."""
 _MAX_PLANS = 8
 _ORDERED_DEVICES = 2
 """The most GPUs of which every order is tried."""
@@ -112,28 +115,41 @@ def gpus(placement: Placement, devices: Sequence[Device]) -> list[str]:
 
 
 def _best(wish: Wish, devices: Sequence[Device], limits: Mapping[str, int]) -> Plan | None:
-    """The plan of the highest rung that fits these limits, with the snapshots that it bears."""
+    """The plan of the highest rung that fits these limits, with the head and snapshots it bears."""
     for rung in _rungs(wish):
         if plan := _Search(wish, rung, devices, limits).plan():
-            return _with_snapshots(wish, rung, devices, limits, plan)
+            return _with_more(wish, rung, devices, limits, plan)
     return None
 
 
-def _with_snapshots(
+def _with_more(
     wish: Wish, rung: Rung, devices: Sequence[Device], limits: Mapping[str, int], plan: Plan
 ) -> Plan:
-    """The plan with the most snapshots for which little is given up, and no layer moves."""
+    """The plan with a head and the most snapshots for which little is given up.
+
+    No layer leaves the GPUs for them.
+    """
+    best, most = plan, plan.cells
+    where = _kept_on_gpus(plan)
+
+    def borne(wanted: Rung) -> Plan | None:
+        found = _Search(wish, wanted, devices, limits).plan()
+        same = found and _kept_on_gpus(found) == where and found.draft == plan.draft
+        return found if found and same and found.cells >= _KEPT_CELLS * most else None
+
+    if wish.head and (found := borne(rung._replace(head=True))):
+        best, rung = found, rung._replace(head=True)
     snapshots = wish.snapshots
     while snapshots > 0:
-        found = _Search(wish, rung._replace(snapshots=snapshots), devices, limits).plan()
-        if (
-            found
-            and (found.target, found.draft) == (plan.target, plan.draft)
-            and found.cells >= _KEPT_CELLS * plan.cells
-        ):
+        if found := borne(rung._replace(snapshots=snapshots)):
             return found
         snapshots //= 2
-    return plan
+    return best
+
+
+def _kept_on_gpus(plan: Plan) -> tuple[tuple[str, ...], int, int]:
+    """The devices of the target, its blocks on them, and those of which the experts are not."""
+    return plan.target.devices, plan.target.gpu_layers, plan.target.experts
 
 
 def _rungs(wish: Wish) -> Iterator[Rung]:
@@ -317,6 +333,8 @@ class _Search:
         output = max(0, outline.logits_bytes(wish.outputs(self.rung.slots)) - scratch)
         graphs = graphs_bytes(outline, seen, flash=flash, last=False)
         output += graphs_bytes(outline, seen, flash=flash, last=True) - graphs
+        head = wish.head_parts(self.rung, Layout(tuple(room)[:1], (1,) * bool(room)))
+        output += sum(part.total_bytes for part in head[:-1])  # the last part is the host's
         at, shares = outline.blocks - held.blocks, []
         apart = outline.apart(held.experts, at)
         visitors = [*outline.host_bytes[:at], *outline.expert_bytes[apart.start : apart.stop]]

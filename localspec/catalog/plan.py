@@ -8,8 +8,11 @@ from typing import NamedTuple
 
 import msgspec
 
+from localspec.catalog import head_memory, parts
 from localspec.catalog.devices import Own
+from localspec.catalog.head_memory import FedOutline
 from localspec.catalog.memory import Outline, rounded
+from localspec.catalog.parts import How, Layout, Part, larger, taken
 from localspec.config import Config, Placement
 
 FLOOR_CELLS = 8192
@@ -36,70 +39,9 @@ more: the longest text has as many."""
 _JUDGED_ROWS = 32
 """Rows of one session with logits in one forward, unless it drafts more."""
 
-_STATE_COPIES = 2
-"""Copies of each session's state on the host, which `engine/kv/rollback.py` keeps."""
-
 MOST_SNAPSHOTS = 8
 """States that a forward leaves of each session besides the last one, where memory bears it. Drafts
 of models are hardly ever longer; behind longer ones a copy comes back."""
-
-_GRAPH_ROWS = 32
-"""Row counts up to this have a graph with scratch memory of its own on GPUs, where llama.cpp is
-compiled with `engine/native/graphs.cmake`."""
-_GRAPH_LOGITS_SHARE = 4 / 3
-"""Memory kept for these graphs' logits, as a share of the logits' bytes: 420 MB in all for 152,000
-tokens of vocabulary, on an H100."""
-
-
-class Part(msgspec.Struct, frozen=True):
-    """One model's ("target", "draft") share of one device: number of blocks, and bytes.
-
-    `kv_bytes` include recurrent states. `spare_bytes` are part of the other figures, but on a CPU
-    take no memory before they are used: cells, and what is reserved for the logits of many rows.
-    Model "process" is the worker itself, and "growing" is memory that is held twice for a moment.
-    """
-
-    device: str
-    model: str
-    blocks: int
-    weight_bytes: int
-    kv_bytes: int
-    compute_bytes: int
-    spare_bytes: int = 0
-
-    @property
-    def total_bytes(self) -> int:
-        """The sum of all bytes."""
-        return self.weight_bytes + self.kv_bytes + self.compute_bytes
-
-
-class Layout(msgspec.Struct, frozen=True):
-    """The placement of one model: its last blocks are on `devices`, `shares` of them on each.
-
-    The experts of the first `experts` of these blocks are on the CPU.
-    """
-
-    devices: tuple[str, ...] = ()
-    shares: tuple[int, ...] = ()
-    experts: int = 0
-
-    @property
-    def gpu_layers(self) -> int:
-        """The number of blocks on GPUs, llama.cpp's n_gpu_layers."""
-        return sum(self.shares)
-
-    def sentence(self, how_many: str) -> str:
-        """The placement in words."""
-        if not self.devices:
-            return "on the CPU"
-        apart = f" but for the experts of {self.experts} on the CPU" if self.experts else ""
-        return f"{how_many} on {' + '.join(self.devices)}{apart}"
-
-    def without_idle(self) -> Layout:
-        """The same layout without devices that have no block."""
-        used = [pair for pair in zip(self.devices, self.shares, strict=True) if pair[1]]
-        names, shares = tuple(name for name, _ in used), tuple(count for _, count in used)
-        return Layout(names, shares, self.experts)
 
 
 class Plan(msgspec.Struct, frozen=True):
@@ -108,7 +50,8 @@ class Plan(msgspec.Struct, frozen=True):
     `rows` are the most of one forward of the target, `outputs` those of them that may want logits.
     `cells` are the tokens that all sessions together may hold, `start_cells` those with KV at
     first, `context` the most of one session. `snapshots` are the states that a forward leaves of
-    each session besides the last one. `parts` count the memory when all `cells` are in use.
+    each session besides the last one. `head` is the place of the head that the target feeds.
+    `parts` count the memory when all `cells` are in use.
     `fits` is False for a last attempt that exceeds the free memory.
     """
 
@@ -124,6 +67,7 @@ class Plan(msgspec.Struct, frozen=True):
     fits: bool = True
     embeds: bool = False
     snapshots: int = 0
+    head: Layout | None = None
 
     def taken(self) -> dict[str, int]:
         """Bytes by device."""
@@ -138,16 +82,21 @@ class Plan(msgspec.Struct, frozen=True):
         held = f"{sessions} of at most {self.context} tokens, together {self.cells}"
         if self.embeds:
             return f"model {target}; {self.slots} texts at once, {self.context} tokens together"
-        return f"target {target}; {draft}; {held}"
+        head = f"; head {self.head.sentence('all')}" if self.head else ""
+        return f"target {target}; {draft}{head}; {held}"
 
 
 class Rung(NamedTuple):
-    """The slots, the least number of cells (`floor`), whether there is a draft, and snapshots."""
+    """The slots, the least number of cells (`floor`), whether there are a draft and a head.
+
+    `snapshots` are as in a plan.
+    """
 
     slots: int
     floor: int
     draft: bool
     snapshots: int = 0
+    head: bool = False
 
     @property
     def states(self) -> int:
@@ -162,22 +111,33 @@ class Rung(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Wish:
-    """A request for a plan: configuration, files and build. `draft` is None without one."""
+    """A request for a plan: configuration, files and build.
+
+    `draft` and `head` are None without one.
+    """
 
     config: Config
     target: Outline
     draft: Outline | None = None
     own: Own = field(default_factory=Own)
+    head: FedOutline | None = None
 
     @classmethod
-    def of(cls, config: Config, outlines: Sequence[Outline], own: Own = Own()) -> Wish:  # noqa: B008 — frozen value
-        """The wish for a target and perhaps its draft.
+    def of(
+        cls,
+        config: Config,
+        outlines: Sequence[Outline],
+        own: Own = Own(),  # noqa: B008 — frozen value
+        head: FedOutline | None = None,
+    ) -> Wish:
+        """The wish for a target and perhaps its draft and head.
 
-        The draft is dropped where the target generates no text.
+        These are dropped where the target generates no text.
         """
         target = outlines[0]
-        draft = None if target.embeds or len(outlines) == 1 else outlines[1]
-        return cls(config, target, draft, own)
+        if target.embeds:
+            return cls(config, target, None, own)
+        return cls(config, target, outlines[1] if len(outlines) > 1 else None, own, head)
 
     @property
     def strict(self) -> bool:
@@ -235,15 +195,19 @@ class Wish:
             parts=self.parts(rung, target, draft, cells),
             embeds=self.target.embeds,
             snapshots=rung.snapshots,
+            head=self._home(target) if rung.head and self.head else None,
         )
 
     def parts(self, rung: Rung, target: Layout, draft: Layout | None, cells: int) -> list[Part]:
         """Each device's share of each model, and the worker's own memory on the host."""
         both = [*self.target_parts(rung, target, cells), *self.draft_parts(rung, draft, cells)]
+        both += self.head_parts(rung, target)
         known = self.target.vocabulary
         tables = known * (_DRAFT_TOKEN_BYTES if self.target.embeds else _TOKEN_BYTES)
         if draft is not None and self.draft is not None:
             tables += self.draft.vocabulary * _DRAFT_TOKEN_BYTES
+        if rung.head and self.head and self.head.apart:
+            tables += self.head.model.vocabulary * _DRAFT_TOKEN_BYTES
         both.append(Part("CPU", "process", 0, 0, 0, PROCESS_BYTES + tables))
         if copied := self._copied(rung, target, draft, cells):
             both.append(Part("CPU", "growing", 0, 0, 0, copied))
@@ -281,18 +245,27 @@ class Wish:
 
     def first_parts(self, plan: Plan) -> list[Part]:
         """Each device's share while a context has its first cells."""
-        rung = Rung(plan.slots, plan.start_cells, plan.draft is not None, plan.snapshots)
+        has_draft, has_head = plan.draft is not None, plan.head is not None
+        rung = Rung(plan.slots, plan.start_cells, has_draft, plan.snapshots, has_head)
         return self.parts(rung, plan.target, plan.draft, plan.start_cells)
 
     def target_parts(self, rung: Rung, layout: Layout, cells: int) -> list[Part]:
         """The target's memory by device."""
         placement = self.config.engine.target
         seen = rounded(cells // rung.slots) if self.strict else cells
-        flash = placement.flash_attention != "off"
-        outputs = self.outputs(rung.slots)
-        lazy = self._lazy(layout, placement)
-        how = _How(placement.kv_type, flash, seen, outputs, placement.mlock, lazy)
-        return _parts("target", self.target, layout, rung, cells, self.rows(rung.slots), how)
+        how = How(
+            kv_type=placement.kv_type,
+            flash=placement.flash_attention != "off",
+            cells=cells,
+            seen=seen,
+            rows=self.rows(rung.slots),
+            outputs=self.outputs(rung.slots),
+            slots=rung.slots,
+            states=rung.states,
+            locked=placement.mlock,
+            lazy=self._lazy(layout, placement),
+        )
+        return parts.parts("target", self.target, layout, how)
 
     def draft_parts(self, rung: Rung, layout: Layout | None, cells: int) -> list[Part]:
         """The draft's memory by device; [] without one."""
@@ -303,90 +276,53 @@ class Wish:
         alone = self.strict or not flash
         seen = rounded(cells // rung.slots) if alone else cells
         rows = min(DRAFT_ROWS, self.rows(rung.slots))
-        outputs = min(rows, self.outputs(rung.slots))
-        lazy = self._lazy(layout, placement)
-        how = _How(placement.kv_type, flash, seen, outputs, placement.mlock, lazy)
-        return _parts("draft", self.draft, layout, rung._replace(snapshots=0), cells, rows, how)
+        how = How(
+            kv_type=placement.kv_type,
+            flash=flash,
+            cells=cells,
+            seen=seen,
+            rows=rows,
+            outputs=min(rows, self.outputs(rung.slots)),
+            slots=rung.slots,
+            states=rung.slots,
+            locked=placement.mlock,
+            lazy=self._lazy(layout, placement),
+        )
+        return parts.parts("draft", self.draft, layout, how)
 
+    def _home(self, target: Layout) -> Layout:
+        """The place of the head: the target's last device, where its output is."""
+        blocks = self.head.model.blocks if self.head else 0
+        last = [pair for pair in zip(target.devices, target.shares, strict=True) if pair[1]][-1:]
+        return Layout(tuple(name for name, _ in last), (blocks,) * len(last))
 
-class _How(NamedTuple):
-    """How a model attends.
-
-    `seen` are the cells that a row attends to, `outputs` the rows with logits. The file of a
-    `locked` model stays in memory beside the repacked weights; cells of a `lazy` one take memory
-    when they are used.
-    """
-
-    kv_type: str
-    flash: bool
-    seen: int
-    outputs: int
-    locked: bool
-    lazy: bool
-
-
-def _parts(  # noqa: PLR0913, PLR0917 - everything that memory depends on
-    model: str,
-    outline: Outline,
-    layout: Layout,
-    rung: Rung,
-    cells: int,
-    rows: int,
-    how: _How,
-) -> list[Part]:
-    """Each device's share of one model, the host last.
-
-    A long prompt copies the host's blocks to a GPU one by one.
-    """
-    first = at = outline.blocks - layout.gpu_layers
-    scratch = outline.attention_bytes(rows, how.seen, flash=how.flash)
-    logits = max(scratch, outline.logits_bytes(how.outputs))
-    apart = outline.apart(layout.experts, first)
-    visitors = [*outline.host_bytes[:first], *outline.expert_bytes[apart.start : apart.stop]]
-    visiting = max(visitors, default=0)
-    parts = []
-    for name, count in zip(layout.devices, layout.shares, strict=True):
-        if count:
-            end = at + count
-            kv = outline.kv_bytes(cells, how.kv_type, at, end)
-            kv += outline.state_bytes(rung.states, at, end)
-            last = end == outline.blocks
-            compute = visiting + (logits if last else scratch)
-            heads = last and how.outputs > 0
-            compute += graphs_bytes(outline, how.seen, flash=how.flash, last=heads)
-            weights = sum(outline.device_bytes[at:end])
-            weights -= outline.experts_bytes(range(max(at, apart.start), min(end, apart.stop)))
-            parts.append(Part(name, model, count, weights, kv, compute))
-            at = end
-    weights = outline.input_bytes + sum(outline.host_bytes[:first]) + outline.experts_bytes(apart)
-    weights *= 2 if how.locked else 1
-    keys = outline.kv_bytes(cells, how.kv_type, 0, first)
-    kv = keys + outline.state_bytes(rung.states, 0, first)
-    scratch = outline.attention_bytes(rows, how.seen, flash=how.flash, host=True)
-    scratch *= first > 0 or len(apart) > 0
-    compute = scratch
-    if first == outline.blocks:
-        compute = max(scratch, outline.logits_bytes(how.outputs))
-    compute += how.outputs * 4 * outline.vocabulary
-    spare = compute - scratch + (keys if how.lazy else 0)
-    compute += _STATE_COPIES * outline.state_bytes(rung.slots)
-    return [*parts, Part("CPU", model, first, weights, kv, compute, spare)]
-
-
-def graphs_bytes(outline: Outline, seen: int, *, flash: bool, last: bool) -> int:
-    """GPU memory for the graphs of few rows; the `last` device also computes logits."""
-    row = outline.attention_bytes(1, seen, flash=flash)
-    if last:
-        row = max(row, int(_GRAPH_LOGITS_SHARE * 4 * outline.vocabulary))
-    return row * _GRAPH_ROWS * (_GRAPH_ROWS + 1) // 2
-
-
-def taken(parts: Sequence[Part]) -> dict[str, int]:
-    """Bytes by device."""
-    sums: dict[str, int] = {}
-    for part in parts:
-        sums[part.device] = sums.get(part.device, 0) + part.total_bytes
-    return sums
+    def head_parts(self, rung: Rung, target: Layout) -> list[Part]:
+        """The head's memory by device, for a target placed so; [] without one."""
+        if not rung.head or self.head is None:
+            return []
+        placement, layout, own = self.config.engine.target, self._home(target), self.head
+        seen = rounded(min(head_memory.CELLS, self.context))
+        rows = max(head_memory.ROWS, rung.slots)
+        how = How(
+            kv_type="f16",
+            flash=placement.flash_attention != "off",
+            cells=rung.slots * seen,
+            seen=seen,
+            rows=rows,
+            outputs=rows,
+            slots=rung.slots,
+            states=rung.slots,
+            locked=placement.mlock,
+            lazy=self._lazy(layout, placement),
+        )
+        *devices, host = parts.parts("head", own.model, layout, how)
+        found = [*devices, larger(host, compute=4 * own.inputs * self.rows(rung.slots))]
+        if own.beside:
+            keys = self.target.kv_bytes(head_memory.ANCHOR_CELLS, placement.kv_type)
+            keys += self.target.state_bytes(1)
+            logits = self.target.logits_bytes(head_memory.ANCHOR_ROWS)
+            found[0] = larger(found[0], kv=keys, compute=logits)
+        return found
 
 
 class Amounts(msgspec.Struct, frozen=True):

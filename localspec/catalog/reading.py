@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from localspec.catalog.devices import Device
 from localspec.catalog.memory import Outline
-from localspec.catalog.plan import Layout
+from localspec.catalog.parts import Layout
 
 BYTES_PER_SECOND = {"cpu": 50e9, "gpu": 500e9, "remote": 500e9}
 """Defaults where nothing is known: two channels of DDR5-5600 give llama.cpp a little more than

@@ -136,8 +136,10 @@ class Registry:
         A head to be loaded has to be `complete`; to name it takes no second (`draft_heads.find`).
         Raises BadGGUF for the target.
         """
-        beside = sorted(target.parent.glob("*.gguf")) if target.parent != self.directory else []
-        beside += sorted((target.parent / "heads").glob("*.gguf"))
+        beside = sorted((self.directory / "heads").glob("*.gguf"))
+        if target.parent != self.directory:  # which a link in it leads to
+            beside += sorted(target.parent.glob("*.gguf"))
+            beside += sorted((target.parent / "heads").glob("*.gguf"))
         try:
             here = sorted(path for path in self.directory.iterdir() if _is_gguf(path))
         except (FileNotFoundError, NotADirectoryError):

@@ -25,6 +25,7 @@ from localspec.catalog.header import Header
 from localspec.catalog.memory import outline, show_bytes
 from localspec.catalog.plan import Wish
 from localspec.catalog.registry import Registry, Resolved
+from localspec.cli.plan import with_head
 from localspec.client import Client, Json
 from localspec.config import Config
 from localspec.errors import BadPair, LocalSpecError, NotRunning, UnknownModel
@@ -314,7 +315,8 @@ def memory(chosen: Config, pair: list[Header], there: list[Device]) -> Iterator[
     if not pair or chosen.engine.remote:  # what remotes have is known when they are reached
         return
     empty = [msgspec.structs.replace(device, free_bytes=device.total_bytes) for device in there]
-    wish = Wish.of(chosen, [outline(found) for found in pair])
+    target, head = with_head(pair[0], chosen)
+    wish = Wish.of(chosen, [target, *(outline(found) for found in pair[1:])], head=head)
     try:
         best = placement.plans(wish, empty)[0]
     except LocalSpecError as error:

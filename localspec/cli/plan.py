@@ -12,9 +12,18 @@ import msgspec
 
 from localspec import paths
 from localspec.bench import native, tables
-from localspec.catalog import devices, entries, header, pairing, placement, reading
+from localspec.catalog import (
+    devices,
+    entries,
+    head_memory,
+    header,
+    pairing,
+    placement,
+    reading,
+)
 from localspec.catalog.devices import Device, Present
 from localspec.catalog.entries import Sizes
+from localspec.catalog.head_memory import FedOutline
 from localspec.catalog.header import Header
 from localspec.catalog.memory import Outline, outline, show_bytes
 from localspec.catalog.plan import Amounts, Plan, Wish
@@ -24,6 +33,7 @@ from localspec.cli import waiting
 from localspec.cli.columns import columns, hung
 from localspec.config import Config
 from localspec.errors import BadGGUF, BadPair, ConfigError, UnknownModel, escaped
+from localspec.wire.messages import Load
 
 
 @click.command()
@@ -43,7 +53,7 @@ def plan(  # noqa: PLR0913, PLR0917 - one for each option
     slots: int | None,
     as_json: bool,  # noqa: FBT001 - click passes it by name
 ) -> None:
-    """Show what of MODEL and its draft would be where, and what memory remains.
+    """Show what of MODEL, its draft and its head would be where, and what memory remains.
 
     On this computer, or on one that is described; the model need not be pulled.
 
@@ -94,14 +104,29 @@ def wished(name: str, settings: Config, there: Present) -> Wish:
     `name` may be a file, which has no draft. Raises UnknownModel, BadGGUF.
     """
     path = Path(name).expanduser()
+    registry = _registry(settings)
     if ("/" in name or name.lower().endswith(".gguf")) and path.exists():
-        return Wish(settings, outline(header.read(path)), own=there.own)
-    chosen = settings.models.directory
-    registry = Registry(Path(chosen).expanduser() if chosen else paths.models_dir())
+        target, head = with_head(header.read(path), settings)
+        return Wish.of(settings, [target], there.own, head)
     found = registry.find(name)
     draft = registry.find(found.draft) if found.draft else None
-    outlines = [outline(header.read(found.path)) if found.path else _expected(found.name)]
-    return Wish.of(settings, [*outlines, *_of_draft(found, draft)], own=there.own)
+    if found.path:
+        target, head = with_head(header.read(found.path), settings)
+    else:
+        target, head = _expected(found.name), None
+    return Wish.of(settings, [target, *_of_draft(found, draft)], there.own, head)
+
+
+def _registry(settings: Config) -> Registry:
+    chosen = settings.models.directory
+    return Registry(Path(chosen).expanduser() if chosen else paths.models_dir())
+
+
+def with_head(target: Header, settings: Config) -> tuple[Outline, FedOutline | None]:
+    """The memory of a target, and that of the head that a load would find for it."""
+    path = target.path or Path(target.file)
+    head, _ = _registry(settings).head(path, complete=False)
+    return head_memory.outlines(target, Load("", str(path), None, settings, head=head))
 
 
 def _of_draft(target: Model, draft: Model | None) -> list[Outline]:
@@ -118,8 +143,9 @@ def _of_draft(target: Model, draft: Model | None) -> list[Outline]:
 def together(headers: Sequence[Header], settings: Config) -> list[tuple[str, str]]:
     """The memory of a load of a target and perhaps a draft, at first and when grown."""
     there = _present()
-    outlines = [outline(found) for found in headers]
-    wish = Wish.of(settings, outlines, own=there.own)
+    target, head = with_head(headers[0], settings)
+    drafts = [outline(found) for found in headers[1:]]
+    wish = Wish.of(settings, [target, *drafts], there.own, head)
     best = placement.plans(wish, there.devices)[0]
     return sums(best, Amounts.of(wish, best))
 
@@ -127,7 +153,7 @@ def together(headers: Sequence[Header], settings: Config) -> list[tuple[str, str
 def _as_json(plan: Plan) -> dict[str, Any]:
     """A plan as JSON; experts are listed only where some have a device of their own."""
     listed: dict[str, Any] = msgspec.to_builtins(plan)
-    for layout in filter(None, (listed["target"], listed["draft"])):
+    for layout in filter(None, (listed["target"], listed["draft"], listed["head"])):
         if not layout["experts"]:
             del layout["experts"]
     return listed

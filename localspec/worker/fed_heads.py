@@ -12,14 +12,16 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import msgspec
 import numpy as np
 
-from localspec import built, drafters
+from localspec import built
+from localspec.catalog import head_memory
+from localspec.catalog.parts import Layout
 from localspec.config import Placement
 from localspec.errors import EngineError, ModelError
 from localspec.types import Row
 from localspec.wire.messages import Load
+from localspec.worker import planning
 
 if TYPE_CHECKING:
     from localspec.engine.llama.context import Context
@@ -28,9 +30,10 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("localspec.worker")
 
-_ANCHOR_TOKENS = 64
-"""Of the context beside the target's own by which a head finds the weights it shares: one that is
-never freed while the other grows."""
+_FAR = (
+    "the target's layers are on another machine, which would send what each row of a prompt leaves"
+    " for it over the network"
+)
 _NO_BUILD = f"this llama.cpp was compiled without LocalSpec's edits (`{built.COMMAND}` mends that)"
 
 
@@ -39,31 +42,25 @@ class FedHead:
 
     Args:
         command: Names the head, or why there is none.
-        target_blocks: Layers of the target, prediction layers not counted.
+        place: The device that was planned for it; None where there is no room.
         remote: Whether any layer of the target is on another machine.
         parts: Closes everything.
     """
 
-    def __init__(self, command: Load, *, remote: bool, parts: ExitStack) -> None:
-        self._found, self._parts = command.head, parts
+    def __init__(
+        self, command: Load, place: Layout | None, *, remote: bool, parts: ExitStack
+    ) -> None:
+        self._found, self._place, self._parts = command.head, place, parts
         self._tapped = False
         self.why = command.no_head
-        kinds = [
-            kind for kind in command.config.speculation.drafters
-            if self._found is not None and self._found.kind in drafters.takes(kind)
-        ]  # fmt: skip
         if self._found is None:
             return
-        if not kinds:
-            self._leave("speculation.drafters does not name it")
-        elif command.safe_kernels:
-            self._leave("safe kernels are used")
-        elif command.machine and (
-            command.machine.head is None or command.machine.head.kind != "fed"
-        ):
-            self._leave("the simulated machine has no price for it")
+        if why := head_memory.unused(command):
+            self._leave(why)
         elif remote:
-            self._leave("the target's layers are on another machine")
+            self._leave(_FAR)
+        elif place is None:
+            self._leave("there is no memory for it")
 
     def _leave(self, why: str) -> None:
         if self._found is not None:
@@ -114,12 +111,16 @@ class FedHead:
     def open(
         self, target: Context, *, placement: Placement, context: int, streams: bool
     ) -> FedContext | None:
-        """The head's context, with as many slots as the target's; None where there is none."""
-        if self._found is None:
+        """The head's context, with as many slots as the target's; None where there is none.
+
+        It is on the device where the target's output is: the last one.
+        """
+        if self._found is None or self._place is None:
             return None
+        there = planning.placed(placement, self._place)
         try:
             with ExitStack() as parts:
-                opened = self._opened(target, placement, context, parts, streams=streams)
+                opened = self._opened(target, there, context, parts, streams=streams)
                 _require_numbers(opened)
                 self._parts.enter_context(parts.pop_all())
         except (ModelError, EngineError, MemoryError) as error:
@@ -145,7 +146,6 @@ class FedHead:
 
         found, own = self._found, target.model
         assert found is not None  # noqa: S101 - as `open` says
-        placement = msgspec.structs.replace(placement, tensor_split=(), main_gpu=0)
         model: Model = own
         if found.path:
             model = Model.load(Path(found.path), placement, predicts=True)
@@ -155,7 +155,11 @@ class FedHead:
         beside = None
         if found.shares:
             anchor = Context.open(
-                own, placement, slots=1, context=_ANCHOR_TOKENS, rows=_ANCHOR_TOKENS // 8
+                own,
+                placement,
+                slots=1,
+                context=head_memory.ANCHOR_CELLS,
+                rows=head_memory.ANCHOR_ROWS,
             )
             parts.callback(anchor.close)
             beside = anchor.handle
@@ -163,7 +167,8 @@ class FedHead:
             model,
             placement,
             slots=target.n_slots,
-            context=context,
+            context=min(head_memory.CELLS, context),
+            rows=head_memory.ROWS,
             streams=streams,
             inputs=len(found.layers) * own.width if found.layers else None,
             predicts=found.kind == "mtp",

@@ -9,8 +9,6 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
-import msgspec
-
 from localspec import drafters, paths
 from localspec.catalog import templates
 from localspec.catalog.plan import DRAFT_ROWS, Plan
@@ -99,7 +97,7 @@ class Loader:
         self._no_draft: str | None = None
         self._leaves_snapshots = False
         self.head: FeatureHead | None = None
-        self.fed = FedHead(command, remote=bool(lent), parts=parts)
+        self.fed = FedHead(command, plan.head, remote=bool(lent), parts=parts)
         self.corpus: CorpusIndex | None = None
         self.translation: Translation | None = None
         self.threads = ThreadChoice(
@@ -252,11 +250,9 @@ class Loader:
 
     def _fed(self, target: Context) -> FedBackend | None:
         """The context of the head that is fed with the target's states."""
-        layout = self.plan.target
-        last = msgspec.structs.replace(layout, devices=layout.devices[-1:])
         opened = self.fed.open(
             target,
-            placement=planning.placed(self._config.engine.target, last),
+            placement=self._config.engine.target,
             context=self.plan.context,
             streams=self.strict or not self._claims,
         )
@@ -264,6 +260,9 @@ class Loader:
             return None
         if self.threads.tuner:
             opened.join(self.threads.tuner)
+        if opened.model is not target.model:
+            self._holds("head", opened.model.buffers)
+        self._holds("head", opened.buffers)
         return self.place.fed(opened)
 
     def _corpus(self, model: Model) -> CorpusIndex | None:

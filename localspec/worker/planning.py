@@ -6,6 +6,7 @@ processes that must not load native code.
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import sys
 from collections.abc import Sequence
@@ -14,10 +15,12 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from localspec.catalog import devices, header, placement
+from localspec.catalog import devices, head_memory, header, placement
 from localspec.catalog.devices import Device, Own, Present
+from localspec.catalog.header import Header
 from localspec.catalog.memory import Outline, outline
-from localspec.catalog.plan import Amounts, Layout, Plan, Wish
+from localspec.catalog.parts import Layout
+from localspec.catalog.plan import Amounts, Plan, Wish
 from localspec.config import Placement
 from localspec.wire.messages import DeviceMemory, Load
 
@@ -66,7 +69,10 @@ def plans(command: Load, files: Sequence[Path], there: Sequence[Device]) -> list
         ConfigError: a device that is not there.
     """
     there = _bounded(there, command.host_bytes)
-    found = placement.plans(_wish(command, files), there)
+    wish = _wish(command, files)
+    if any(device.kind == "remote" for device in there):
+        wish = dataclasses.replace(wish, head=None)  # `fed_heads.py` says why
+    found = placement.plans(wish, there)
     return found[min(command.smaller, len(found) - 1) :]
 
 
@@ -76,8 +82,9 @@ def takes(command: Load, files: Sequence[Path], plan: Plan) -> dict[str, int]:
 
 
 def _wish(command: Load, files: Sequence[Path]) -> Wish:
-    outlines = [_outline(file) for file in files]
-    return Wish.of(command.config, outlines, own())
+    target, head = head_memory.outlines(_header(files[0]), command)
+    outlines = [target, *(_outline(file) for file in files[1:])]
+    return Wish.of(command.config, outlines, own(), head)
 
 
 def placed(placement: Placement, layout: Layout) -> Placement:
@@ -104,9 +111,14 @@ def ropes(file: Path) -> int:
 
 
 @functools.cache
+def _header(file: Path) -> Header:
+    """The header of a file, read once: a large vocabulary takes a while."""
+    return header.read(file)
+
+
+@functools.cache
 def _outline(file: Path) -> Outline:
-    """The outline of a file, read once: a large vocabulary takes a while."""
-    return outline(header.read(file))
+    return outline(_header(file))
 
 
 def _bounded(there: Sequence[Device], host_bytes: int | None) -> list[Device]:

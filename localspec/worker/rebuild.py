@@ -100,7 +100,12 @@ class ExactnessSwitch:
         """Rearrange the target's memory. Raises OutOfMemory, ModelError."""
         now = self._loader.plan
         for plan in self._others:
-            if (plan.target, plan.draft, plan.slots) == (now.target, now.draft, now.slots):
+            if (plan.target, plan.draft, plan.head, plan.slots) == (
+                now.target,
+                now.draft,
+                now.head,
+                now.slots,
+            ):
                 self._others = [now]
                 self._loader.arrange(self._target, plan, "strict" if strict else "standard")
                 self._engine.arrange(self._engine.shape)

@@ -16,7 +16,8 @@ from hypothesis import strategies as st
 from localspec.catalog import header, memory, placement, reading
 from localspec.catalog.devices import Device, described
 from localspec.catalog.memory import Outline
-from localspec.catalog.plan import Layout, Plan, Wish
+from localspec.catalog.parts import Layout
+from localspec.catalog.plan import Plan, Wish
 from localspec.cli.main import cli
 from localspec.config import Config, Engine, Placement
 

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from localspec.bench import tables
 from localspec.catalog import devices, entries, header, memory, placement
 from localspec.catalog.devices import Device, Own
+from localspec.catalog.head_memory import FedOutline
 from localspec.catalog.memory import Outline
 from localspec.catalog.plan import Plan, Wish
 from localspec.catalog.registry import Registry, Resolved
@@ -48,9 +49,14 @@ def machine(*gpu_mib: int, host_mib: int = 64 * 1024) -> list[Device]:
     return [*gpus, Device("CPU", "cpu", host_mib * MIB, host_mib * MIB)]
 
 
-def wish(large: Outline | None = None, **engine: Any) -> Wish:
+def wish(large: Outline | None = None, head: FedOutline | None = None, **engine: Any) -> Wish:
     """A pair in the default configuration, with changes to `engine`."""
-    return Wish(Config(engine=Engine(**engine)), large or outlined(28, 120), outlined(24, 14))
+    target = large or outlined(28, 120)
+    return Wish(Config(engine=Engine(**engine)), target, outlined(24, 14), head=head)
+
+
+HEAD = FedOutline(replace(outlined(1, 60), input_bytes=0), inputs=3 * 2048, beside=True)
+"""A head of one layer, which shares the words of its target."""
 
 
 def rank(plan: Plan) -> tuple[float, ...]:
@@ -75,12 +81,20 @@ machines = st.builds(
 
 
 @settings(max_examples=30, deadline=None)
-@given(there=machines, layers=st.integers(1, 64), layer_mib=st.integers(1, 600))
+@given(
+    there=machines,
+    layers=st.integers(1, 64),
+    layer_mib=st.integers(1, 600),
+    head=st.sampled_from([None, HEAD]),
+)
 def test_no_plan_takes_more_than_is_free_and_none_loses_a_block(
-    there: list[Device], layers: int, layer_mib: int
+    there: list[Device], layers: int, layer_mib: int, head: FedOutline | None
 ) -> None:
-    """On any machine: within every device, each block placed once, no plan twice."""
-    wanted = wish(outlined(layers, layer_mib))
+    """On any machine: within every device, each block placed once, no plan twice.
+
+    A head is wholly where the last of the target's blocks is.
+    """
+    wanted = wish(outlined(layers, layer_mib), head)
     free = {device.name: device.free_bytes for device in there}
     plans = placement.plans(wanted, there)
     for plan in plans:
@@ -90,6 +104,8 @@ def test_no_plan_takes_more_than_is_free_and_none_loses_a_block(
             blocks = [part.blocks for part in plan.parts if part.model == model]
             assert outline is not None
             assert sum(blocks) == (0 if model == "draft" and plan.draft is None else outline.blocks)
+        held = [part.device for part in plan.parts if part.model == "head" and part.blocks]
+        assert held == [["CPU", *plan.target.devices][-1]] * (plan.head is not None)
         assert 0 < plan.context <= plan.cells
         assert plan.start_cells <= plan.cells
     assert len({msgspec.json.encode(plan) for plan in plans}) == len(plans)
@@ -144,6 +160,30 @@ def test_slots_go_before_the_context() -> None:
     given_up = [(plan.draft is None, -min(plan.cells, 8192), -plan.slots) for plan in plans]
     assert given_up == sorted(given_up)
     assert {plan.slots for plan in plans} == {4, 2, 1}
+
+
+def test_a_head_is_on_the_last_card() -> None:
+    """Of two cards it is where the output is."""
+    plan = placement.plans(wish(outlined(60, 350), HEAD), machine(16 * 1024, 16 * 1024))[0]
+    assert len(plan.target.devices) == 2
+    assert plan.head is not None
+    assert plan.head.devices == plan.target.devices[-1:]
+    assert f"head all on {plan.target.devices[-1]}" in plan.sentence()
+
+
+@settings(max_examples=30, deadline=None)
+@given(there=machines)
+def test_nothing_but_a_quarter_of_the_cells_is_given_up_for_a_head(there: list[Device]) -> None:
+    """No layer leaves a card, no draft and no slot goes; it is there wherever memory is plenty."""
+    without, beside = (placement.plans(wish(head=head), there)[0] for head in (None, HEAD))
+    assert beside.target.gpu_layers == without.target.gpu_layers
+    assert beside.target.devices == without.target.devices
+    assert beside.draft == without.draft
+    assert beside.slots == without.slots
+    assert beside.cells >= 0.75 * without.cells
+    if beside.head is None:
+        assert beside == without
+    assert placement.plans(wish(head=HEAD), machine(80 * 1024))[0].head is not None
 
 
 def test_what_nothing_can_hold_is_still_one_plan_that_says_so() -> None:

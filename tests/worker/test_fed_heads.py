@@ -9,10 +9,14 @@ from typing import Any
 
 import gguf
 import heads
+import msgspec
 import numpy as np
 import pytest
 from worker_peer import Script
 
+from localspec.catalog import head_memory, header
+from localspec.catalog.parts import Layout
+from localspec.catalog.plan import Rung, Wish
 from localspec.catalog.registry import Registry
 from localspec.config import Config, Engine, Placement, Speculation
 from localspec.drafters._fed import FedDrafter
@@ -26,13 +30,16 @@ from localspec.worker.assemble import Loaded
 pytestmark = pytest.mark.skipif(not ours.states, reason="llama.cpp without LocalSpec's edits")
 
 
+ENGINE = Engine(slots=2, context=512, target=Placement(threads=1), prefill_rows=32)
+
+
 @contextmanager
 def loaded(
     folder: Path, target: Path, exactness: Any = "strict", threads: int = 1, **fields: Any
 ) -> Iterator[Loaded]:
     """A target with the head that is found for it, measured."""
     alone = Placement(threads=threads)
-    engine = Engine(slots=2, context=512, exactness=exactness, target=alone, prefill_rows=32)
+    engine = msgspec.structs.replace(ENGINE, exactness=exactness, target=alone)
     head, why = Registry(target.parent).head(target)
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_CACHE_HOME", str(folder / "cache"))
@@ -85,6 +92,8 @@ def test_a_head_is_found_loaded_measured_and_drafts(
         assert kind in made.ready.drafters
         assert ("mtp-target.gguf" in made.ready.head) == apart
         assert ("EAGLE-3" if kind == "eagle3" else "MTP") in made.ready.head
+        assert "head on the CPU" in made.ready.placement
+        _equals_its_plan(made, target)
         assert kind in made.profile.costs.measured_drafters
         assert made.draft_ms()[kind] > 0
         for _ in range(2):
@@ -110,6 +119,24 @@ def test_a_head_has_as_many_threads_as_its_target(kind: str, tmp_path: Path) -> 
             made.threads.become(count, varies=False)
             assert answer(made)[0] == COUNTED
             assert drafter.head.threads == count
+
+
+def _equals_its_plan(made: Loaded, target: Path) -> None:
+    """The plan of the head is the allocations of llama.cpp; the target has none of them."""
+    found, _ = Registry(target.parent).head(target)
+    command = Load("tiny", str(target), None, Config(engine=ENGINE), head=found)
+    trunk, head = head_memory.outlines(header.read(target), command)
+    assert head is not None
+    rung = Rung(ENGINE.slots, ENGINE.slots * 512, draft=False, head=True)
+    wish = Wish(command.config, trunk, head=head)
+    (part,) = wish.head_parts(rung, Layout())
+    taken = {
+        (each.what.split()[0], each.what.split()[-1]): each.bytes for each in made.ready.devices
+    }
+    shared = trunk.kv_bytes(head_memory.ANCHOR_CELLS, "f16") * head.beside
+    assert part.kv_bytes - shared == pytest.approx(taken["head", "KV"], rel=0.01)
+    assert part.weight_bytes == pytest.approx(taken.get(("head", "model"), 0), abs=1 << 15)
+    assert sum(trunk.kv_values) == heads.LAYERS * 2 * heads.WIDTH
 
 
 def _with_nan(path: Path) -> None:

@@ -17,7 +17,8 @@ import tiny
 
 from localspec.catalog import header
 from localspec.catalog.memory import outline
-from localspec.catalog.plan import Layout, Rung, Wish
+from localspec.catalog.parts import Layout
+from localspec.catalog.plan import Rung, Wish
 from localspec.config import Config, Engine, Placement
 from localspec.engine.llama.context import Context
 from localspec.engine.llama.model import Model

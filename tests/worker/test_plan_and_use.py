@@ -15,7 +15,8 @@ from worker_peer import Files, Worker, load
 from localspec.catalog import header, placement
 from localspec.catalog.devices import Device, Own
 from localspec.catalog.memory import outline
-from localspec.catalog.plan import Amounts, Layout, Rung, Wish
+from localspec.catalog.parts import Layout
+from localspec.catalog.plan import Amounts, Rung, Wish
 from localspec.catalog.registry import Resolved
 from localspec.config import Config, Engine, Placement
 from localspec.engine.llama.context import Context

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from localspec.catalog import header, pairing, placement
+from localspec.catalog import head_memory, header, pairing, placement
 from localspec.catalog.devices import Device
 from localspec.catalog.memory import outline
 from localspec.catalog.plan import FLOOR_CELLS, Plan, Wish
@@ -28,8 +28,9 @@ class Demand:
     def read(cls, load: Load) -> Demand:
         """Read the files' headers, without a draft that does not fit. Blocks. Raises BadGGUF."""
         load = checked(load)
-        files = [Path(name) for name in (load.target_path, load.draft_path) if name]
-        return cls(Wish.of(load.config, [outline(header.read(file)) for file in files]))
+        target, head = head_memory.outlines(header.read(Path(load.target_path)), load)
+        draft = [outline(header.read(Path(load.draft_path)))] if load.draft_path else []
+        return cls(Wish.of(load.config, [target, *draft], head=head))
 
     def score(self, room: Memory) -> PlanScore:
         """The score of the best plan in that room. Raises ConfigError for a device not in it."""

@@ -21,11 +21,6 @@ from localspec.engine.llama.threads import ThreadTuner
 from localspec.errors import EngineError
 from localspec.types import FedOutput, Floats, Row
 
-ROWS = 64
-"""Rows of a forward: logits of a whole vocabulary for each would be 311 MB with 512 of them."""
-CELLS = 4096
-"""Tokens that a slot remembers. What a head needs is near, and one layer looks at it; a text that
-is longer is begun anew, which costs one draft."""
 _FLOATS = ctypes.POINTER(ctypes.c_float)
 _SPARSE = frozenset(
     {"eagle3", "glm4moe", "qwen35", "qwen35moe", "deepseek2", "deepseek32", "glm-dsa", "cohere2moe",
@@ -66,18 +61,20 @@ class FedContext:
         *,
         slots: int,
         context: int,
+        rows: int = 64,
         streams: bool,
         inputs: int | None = None,
         predicts: bool = False,
         beside: Any = None,
     ) -> FedContext:
-        """A context for `slots` sessions of at most `context` tokens; it remembers `CELLS`.
+        """A context for `slots` sessions, of each of which it remembers `context` tokens.
 
         Args:
             model: As above; outlives the context.
             placement: Threads and flash attention.
             slots: Concurrent sessions.
             context: Tokens of one session.
+            rows: Most rows of a forward, if there are no more slots.
             streams: A KV stream for each slot, so that no session changes another one's bits.
             inputs: As above.
             predicts: It runs the model's prediction layers, not the model.
@@ -88,8 +85,8 @@ class FedContext:
             ModelError: the model cannot make such a context.
         """
         params = native.llama_context_default_params()
-        params.n_ctx = slots * min(CELLS, context)
-        params.n_batch = params.n_ubatch = params.n_outputs_max = max(ROWS, slots)
+        params.n_ctx = slots * context
+        params.n_batch = params.n_ubatch = params.n_outputs_max = max(rows, slots)
         params.n_seq_max = slots
         params.n_threads = params.n_threads_batch = placement.threads or performance_cores()
         params.flash_attn_type = FLASH[placement.flash_attention]
