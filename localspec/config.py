@@ -116,9 +116,13 @@ class Speculation(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Draft(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The sources of drafts besides the text: `corpus` are folders of the user's files."""
+    """How drafts are made: `corpus` are folders of the user's files.
+
+    `overlap` lets the draft model go on while the target verifies: where that pays, always, never.
+    """
 
     corpus: tuple[str, ...] = ()
+    overlap: Literal["auto", "on", "off"] = "auto"
 
 
 class Chat(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -37,7 +37,8 @@ class Forwards(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     `steady_ms` is a forward by its rows where the two before it had as many rows; one row is
     always listed. `change_ms` is added to the first forward after another row count, `settle_ms`
     to the second. `look_ms` is added for every token before the rows. Beyond the last listed row
-    count a row costs `read_row_ms`, by default the slope of the last two.
+    count a row costs `read_row_ms`, by default the slope of the last two. `trip_ms` is added to
+    every forward of a model on another machine: the way there and back.
     """
 
     steady_ms: dict[int, float]
@@ -45,6 +46,7 @@ class Forwards(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     settle_ms: Curve = 0.0
     look_ms: Curve = 0.0
     read_row_ms: float | None = None
+    trip_ms: float = 0.0
 
     def forward_ms(self, rows: int, alike: int, behind: float = 0.0) -> float:
         """Milliseconds of a forward of `rows` rows after `behind` tokens on average.
@@ -52,7 +54,8 @@ class Forwards(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         `alike` counts the forwards right before it that had as many rows.
         """
         extra = (self.change_ms, self.settle_ms)[alike] if alike < 2 else 0.0  # noqa: PLR2004
-        return self._steady_ms(rows) + _at(extra, rows) + behind * _at(self.look_ms, rows)
+        looks_ms = behind * _at(self.look_ms, rows)
+        return self._steady_ms(rows) + _at(extra, rows) + looks_ms + self.trip_ms
 
     def _steady_ms(self, rows: int) -> float:
         last = max(self.steady_ms)
@@ -111,7 +114,8 @@ class Machine(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """One machine with one pair of models.
 
     `source` says where the figures are from. `head` is None without a draft head. `device` lists
-    its devices, for plans.
+    its devices, for plans. Where the `draft_is_apart` on a device of its own it computes while the
+    target does; otherwise its forwards make one of the target's that much longer.
     """
 
     name: str
@@ -121,6 +125,7 @@ class Machine(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     host: Host = Host()
     head: Head | None = None
     device: tuple[Card, ...] = ()
+    draft_is_apart: bool = False
 
 
 class History:
@@ -193,6 +198,7 @@ def _holes(machine: Machine) -> Iterator[str]:
             yield f"{role}.steady_ms does not say what one row costs"
         for field in ("steady_ms", "change_ms", "settle_ms", "look_ms", "read_row_ms"):
             yield from _wrong(f"{role}.{field}", getattr(forwards, field))
+        yield from _wrong(f"{role}.trip_ms", forwards.trip_ms)
         if min(forwards.steady_ms.values()) == 0.0:
             yield f"{role}.steady_ms says that a forward takes no time"
     for field in ("round_ms", "row_ms"):

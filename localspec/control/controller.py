@@ -189,7 +189,10 @@ class Controller:
             self._copy(chain, survival, rows, doubted * rate, view.cells, risk, stats.copies.kept)
             for chain, survival in chains
         ]
-        free = max(copies, key=attrgetter("worth"), default=Option())
+        carried = [*self._carried(view, stats, rows, rate, risk)]
+        free = max([*carried, *copies], key=attrgetter("worth"), default=Option())
+        if free in carried:
+            doubted = 1.0  # it is no copy
         if free.worth <= 0 and doubted > 1 and not view.always:
             free = Option()  # `cut` believes what is promised
         promises = [*self._neural(view, chains, rows, rate)]
@@ -249,6 +252,14 @@ class Controller:
                 best, most = max(best, (gain - rate * rise, gain, nodes)), nodes
         return Option(chain.head(most), None, *best, wish=wish)
 
+    def _carried(
+        self, view: View, stats: SessionStats, rows: int, rate: float, risk: float
+    ) -> Iterator[Option]:
+        """The draft that was made for this round already, cut as a free chain."""
+        if view.carried:
+            survival = self.acceptance.survival(view.carried.signals, stats.local)
+            yield self._copy(view.carried, survival, rows, rate, view.cells, risk, 1.0)
+
     def _rises(self, rows: int, nodes: int, cells: float) -> tuple[list[float], list[float]]:
         """Seconds by nodes to verify, with changes of rows and as if these were free."""
         rises = self._batch_cost.rises(rows, nodes, cells)
@@ -257,11 +268,16 @@ class Controller:
     def _neural(
         self, view: View, chains: Sequence[tuple[Draft, list[float]]], rows: int, rate: float
     ) -> Iterator[Option]:
-        """Each neural source from the root, and after each free chain, whatever that may risk."""
+        """Each neural source from the root, and after each free chain, whatever that may risk.
+
+        One that has drafted for this round already goes on behind that: it would say it again.
+        """
+        carried = view.carried, self.acceptance.survival(view.carried.signals, view.local)
         for source in view.neural:
+            root = carried if source.name in _sources(view.carried) else (NONE, [])
             target_confidence = view.expected_target_confidence
             stopping_table = self._stopping_table(source.name, rows, rate, view.cells)
-            bases: list[tuple[Draft, list[float]]] = [(NONE, [])]
+            bases: list[tuple[Draft, list[float]]] = [root]
             bases += [
                 (chain.head(nodes), survival[:nodes])
                 for chain, survival in chains
@@ -269,7 +285,8 @@ class Controller:
                 if nodes < (STEPS + 1 if source.stepwise else DEPTH)
             ]
             for base, survival in bases:
-                seconds, stride = reading.each_round(self.costs, source, len(base), view.cells)
+                unread = 0 if base is view.carried else len(base)
+                seconds, stride = reading.each_round(self.costs, source, unread, view.cells)
                 worth, gain = stopping_table.ahead(target_confidence, survival)
                 nodes = round(gain) + 1
                 seconds += self._batch_cost.rollback_cost(nodes, gain).seconds
@@ -375,6 +392,10 @@ class Controller:
         self._rounds += 1
         if self._rounds % _KEPT_ROUNDS == 0:
             self._stopping_tables.clear()
+
+
+def _sources(draft: Draft) -> set[str]:
+    return {signal.source for signal in draft.signals}
 
 
 def _never(_signals: Sequence[Signal]) -> bool:

@@ -171,7 +171,8 @@ class View:
     tokens, if known: it tells, before a draft model has read anything, whether it would agree.
     `cells` are the tokens before the draft, which every row of it looks back on. `elapsed_seconds`
     is its time since it was admitted. `asked` are the seconds that free sources took which take a
-    while. A draft may have so many `branches`.
+    while. A draft may have so many `branches`. `carried` is what a neural source drafted for this
+    round already, while the target verified the last one.
     """
 
     free: tuple[Draft, ...] = ()
@@ -185,6 +186,7 @@ class View:
     elapsed_seconds: float = 0.0
     asked: Mapping[str, float] = field(default_factory=dict)
     branches: int = 1
+    carried: Draft = field(default_factory=Draft)
 
     @property
     def expected_target_confidence(self) -> float:

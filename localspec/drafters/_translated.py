@@ -213,6 +213,7 @@ class TranslatedDrafter:
     translation: Translation
     name: str = NAME
     free: bool = False
+    beside: bool = True
     coupled_only: str = COUPLED_ONLY
     _unused: Signal = field(default_factory=lambda: Signal(NAME, 0, 0.5))
 

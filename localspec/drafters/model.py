@@ -68,6 +68,8 @@ class ModelDrafter:
 
     name = NAME
     free = False
+    beside = True
+    """It needs nothing of the target, and can draft while that computes."""
 
     def __init__(self, context: Backend, n_vocab: int, ends: frozenset[Token]) -> None:
         self._context = context

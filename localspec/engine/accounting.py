@@ -15,7 +15,8 @@ from localspec.engine.speculation.verification import Outcome
 class StepTimes(NamedTuple):
     """Clock readings of a step: at first, around its forward, at last. And what that was.
 
-    `read` are its rows of prompts; the others are as `Round` has them.
+    `read` are its rows of prompts, and `late_seconds` those after the forward in which a draft was
+    still continued; the others are as `Round` has them.
     """
 
     began: float
@@ -28,6 +29,7 @@ class StepTimes(NamedTuple):
     regular: bool
     copies: int
     copy_seconds: float
+    late_seconds: float = 0.0
 
     @property
     def target_seconds(self) -> float:
@@ -37,7 +39,8 @@ class StepTimes(NamedTuple):
     def host_seconds(self, drafting_seconds: float) -> float:
         """All of it that was no model's work."""
         whole = self.ended - self.began
-        return whole - self.target_seconds - drafting_seconds - self.copy_seconds
+        known = self.target_seconds + drafting_seconds + self.late_seconds + self.copy_seconds
+        return whole - known
 
 
 def charge(proposals: Proposals, outcomes: Mapping[Session, Outcome], took: StepTimes) -> None:
@@ -53,7 +56,7 @@ def charge(proposals: Proposals, outcomes: Mapping[Session, Outcome], took: Step
             meter.first_token_at = took.ended
             continue
         meter.rounds += 1
-        meter.draft_seconds += proposals.seconds
+        meter.draft_seconds += proposals.seconds + took.late_seconds
         meter.verify_seconds += took.target_seconds
         meter.host_seconds += took.host_seconds(proposals.seconds)
         meter.count(draft, advance.tokens)
@@ -83,6 +86,6 @@ def observation(
         alike=took.alike,
         copies=took.copies,
         copy_seconds=took.copy_seconds,
-        asked_seconds=proposals.asked_seconds,
+        asked_seconds=proposals.asked_seconds + took.late_seconds,
         regular=took.regular,
     )

@@ -133,7 +133,8 @@ class Session:
     `target_confidence` is how certain the target was of its latest tokens, as a moving average.
     `likelihoods` are those of the tokens not taken yet, where the request asks for them.
     `branch` of the latest forward is the one that its text went on with.
-    `origin` is where the `cached_tokens` came from.
+    `origin` is where the `cached_tokens` came from. `carried` was drafted for the next round while
+    the target verified the last one.
     """
 
     request: Request
@@ -151,6 +152,7 @@ class Session:
     undone: int = 0
     branch: int = 0
     origin: Origin = "slot"
+    carried: Draft = field(default_factory=Draft)
 
     @property
     def n_prompt(self) -> int:

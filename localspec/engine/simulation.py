@@ -31,10 +31,15 @@ from localspec.types import (
 
 
 class SimulatedClock:
-    """Seconds that pass when they are charged, and at no other time."""
+    """Seconds that pass when they are charged, and at no other time.
+
+    It is the host's, which waits for what it asks for. A forward that was started goes on beside
+    it and is `running` until it is waited for.
+    """
 
     def __init__(self) -> None:
         self._now = 0.0
+        self.running: SimulatedForward | None = None
 
     def __call__(self) -> float:
         """Seconds since the beginning."""
@@ -44,11 +49,42 @@ class SimulatedClock:
         """So many milliseconds have passed."""
         self._now += ms / 1000
 
+    def wait(self, until: float) -> None:
+        """Until then nothing happens on the host."""
+        self._now = max(self._now, until)
+
+
+class SimulatedForward:
+    """A forward that was started, and is over at `ended`."""
+
+    def __init__(self, clock: SimulatedClock, logits: Floats, ms: float) -> None:
+        self._clock, self._logits = clock, logits
+        self.ended = clock() + ms / 1000
+        clock.running = self
+
+    @property
+    def done(self) -> bool:
+        """Whether it is over."""
+        return self._clock() >= self.ended
+
+    def result(self) -> Floats:
+        """Wait for it."""
+        self._clock.wait(self.ended)
+        self._clock.running = None
+        return self._logits
+
 
 class SimulatedBackend:
-    """A `Backend` whose forwards are charged; target and draft each have their own history."""
+    """A `Backend` whose forwards are charged; target and draft each have their own history.
 
-    def __init__(self, backend: Backend, history: History, clock: SimulatedClock) -> None:
+    One that is not `apart` shares its device with the other: what it computes while a forward of
+    that is running makes it longer.
+    """
+
+    def __init__(
+        self, backend: Backend, history: History, clock: SimulatedClock, *, apart: bool = False
+    ) -> None:
+        self._apart = apart
         self.n_vocab, self.n_slots = backend.n_vocab, backend.n_slots
         self.max_rows = backend.max_rows
         self._sharing = backend if isinstance(backend, Sharing) else None
@@ -105,12 +141,24 @@ class SimulatedBackend:
     def decode(self, rows: Sequence[Row]) -> Floats:
         """As the backend does. Raises what it raises; that takes no time."""
         logits = self._backend.decode(rows)
+        ms = self._ms(rows)
+        running = self._clock.running
+        if running is not None and not running.done and not self._apart:
+            running.ended += ms / 1000
+        self._clock.charge(ms)
+        return logits
+
+    def start(self, rows: Sequence[Row]) -> SimulatedForward:
+        """A forward that goes on beside the host. Raises what `decode` raises."""
+        return SimulatedForward(self._clock, self._backend.decode(rows), self._ms(rows))
+
+    def _ms(self, rows: Sequence[Row]) -> float:
+        """The price of a forward, which then is one of those before the next."""
         behind = sum(row.position for row in rows) / len(rows)
         streams = self._sharing is not None and self._sharing.shared_cells is None
         slots = Counter(row.slot for row in rows)
-        for each in forwards(slots, "streams" if streams else "shared"):
-            self._clock.charge(self._history.charge_ms(each, behind))
-        return logits
+        made = forwards(slots, "streams" if streams else "shared")
+        return sum(self._history.charge_ms(each, behind) for each in made)
 
     def truncate(self, slot: int, length: int) -> int:
         """As the backend does, for nothing."""
@@ -288,7 +336,8 @@ class SimulatedHardware:
     def context(self, backend: Backend, role: Literal["target", "draft"]) -> Backend:
         """The backend with the prices of its role."""
         forwards = self._machine.target if role == "target" else self._machine.draft
-        return SimulatedBackend(backend, History(forwards), self.clock)
+        apart = self._machine.draft_is_apart
+        return SimulatedBackend(backend, History(forwards), self.clock, apart=apart)
 
     @property
     def has_head(self) -> bool:

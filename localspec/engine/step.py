@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from localspec.control import scheduler
+from localspec.control.overlap import Overlap
 from localspec.control.round import Policy, Round
 from localspec.control.routing import SPECULATING
 from localspec.engine.accounting import StepTimes, charge, observation
@@ -60,6 +61,7 @@ class Engine:
             class that reaches farther may take its place.
         limits: Bounds of a step.
         clock: Seconds, monotonic.
+        overlap: Decides whether drafts are continued while the target verifies; None never does.
     """
 
     def __init__(  # noqa: PLR0913 — the whole house is put together here
@@ -72,6 +74,7 @@ class Engine:
         shape: Shape,
         limits: Limits,
         clock: Callable[[], float],
+        overlap: Overlap | None = None,
     ) -> None:
         self.backend = target
         self.steps = self.seated = 0
@@ -79,7 +82,7 @@ class Engine:
         self._drafting = Drafting(
             drafters, controller, n_vocab=n_vocab, max_draft=most, clock=clock
         )
-        self._overlap = OverlappedDrafting(self._drafting)
+        self._overlap = OverlappedDrafting(self._drafting, overlap, clock, self._use_time)
         self._limits, self._ends = limits, ends
         self.clock = clock
         self._sessions: list[Session] = []
@@ -93,7 +96,7 @@ class Engine:
         self.meanwhile: Callable[[], None] = lambda: None  # called while a device computes
         self._waiting = target if isinstance(target, Waiting) else None
         if self._waiting is not None:
-            self._waiting.meanwhile = self._use_time
+            self._waiting.meanwhile = self._overlap.use_time
 
     def arrange(self, shape: Shape) -> None:
         """Make forwards of this class, of the target as it is now. Without sessions.
@@ -103,9 +106,8 @@ class Engine:
         target = self.backend
         self.shape, self.layout = shape, layout_of(target, shape)
         self.target = apart(target) if shape.alone else target
-        self.max_rows = min(
-            target.max_rows, shape.max_rows * (target.n_slots if shape.alone else 1)
-        )
+        forwards = target.n_slots if shape.alone else 1
+        self.max_rows = min(target.max_rows, shape.max_rows * forwards)
         # Every session needs its padded row in every decode, however few rows a class allows.
         n_slots = min(target.n_slots, self.max_rows // shape.multiple)
         judged = n_slots * max(JUDGED_ROWS, 1 + self._limits.max_draft)
@@ -224,9 +226,7 @@ class Engine:
         self._learn()
         self._sessions.remove(session)
         self._drafting.close(session)
-        length = session.cached
-        if keep is not None:
-            length = min(length, session.n_prompt + keep)
+        length = session.cached if keep is None else min(session.cached, session.n_prompt + keep)
         request = session.request
         self.leave(session.slot, request.client, session.tokens[:length], request.session)
 
@@ -340,6 +340,7 @@ class Engine:
         proposals = self._propose(going, spare)
         drafts = dict(zip(proposals.sessions, proposals.drafts, strict=True))
         batch = self._batcher.batch(going, drafts, self._chunk_rows())
+        self._overlap.expect(proposals, batch.sessions, batch.shares)
         held = self._undo.prepare(batch.sessions, batch.shares, len(batch.padding))
         before = self.clock()
         forward = self._forward(batch)
@@ -386,7 +387,7 @@ class Engine:
     def _decode(self, rows: list[Row], padding: list[Row]) -> Floats:
         """One forward, with the padding where there are cells for it. Raises NoRoom."""
         try:
-            logits = self.target.decode(rows + padding)
+            logits = self._overlap.decode(self.target, rows + padding)
         except NoRoom:
             if not padding:
                 raise
@@ -399,14 +400,15 @@ class Engine:
         return StepTimes(
             began,
             before,
-            after,
+            after - self._overlap.late,
             self.clock(),
             rows=self._before,
             alike=self._alike,
             read=batch.prompt_rows,
-            regular=batch.regular,
+            regular=batch.regular and not self._overlap.ran,
             copies=self._undo.copies,
             copy_seconds=self._undo.seconds,
+            late_seconds=self._overlap.late,
         )
 
     def _observe(
@@ -419,9 +421,8 @@ class Engine:
         if alone and self.prefixes.source and times.read == times.rows:
             self.prefixes.source.read(times.read, times.target_seconds)
         self._lesson = observation(proposals, outcomes, times)
-        if self.waits:
-            self._overlap.settle(proposals, outcomes)
-        else:
+        self._overlap.settle(proposals, outcomes, waits=self.waits)
+        if not self.waits:
             self._learn()
 
     def _chunk_rows(self) -> int:

@@ -26,7 +26,7 @@ from localspec.text.healing import Words
 from localspec.text.markers import Markers
 from localspec.types import Sharing
 from localspec.wire.messages import Load, Ready
-from localspec.worker import planning, remotes
+from localspec.worker import overlap_choice, planning, remotes
 from localspec.worker.corpus import CorpusIndex
 from localspec.worker.exactness_choice import ExactnessChoice, by_memory, expected, with_exactness
 from localspec.worker.exactness_decision import ExactnessDecision, Reread, unchecked
@@ -236,6 +236,9 @@ def _load(  # noqa: PLR0913, PLR0917 - everything that a load depends on
             shape=shape,
             limits=Limits(command.config.engine.prefill_rows, command.config.speculation.max_draft),
             clock=place.clock,
+            overlap=overlap_choice.overlap(
+                command.config, plan, command.machine, profile.costs, profile.acceptance
+            ),
         )
         measuring = Measuring(engine, profile, fresh=fresh)
         while command.machine and measuring.advance():  # nothing may depend on when requests come

@@ -25,7 +25,7 @@ from localspec.engine.simulation import Hardware, RealHardware, SimulatedHardwar
 from localspec.engine.step import Engine
 from localspec.types import Backend, Drafter, FedBackend
 from localspec.wire.messages import DeviceMemory, Load, Ready
-from localspec.worker import heads, planning, snapshot_choice, translation
+from localspec.worker import heads, overlap_choice, planning, snapshot_choice, translation
 from localspec.worker.corpus import CorpusIndex
 from localspec.worker.exactness_choice import with_exactness
 from localspec.worker.exactness_probe import BackgroundProbe
@@ -295,9 +295,11 @@ class Loader:
         if context.rollback == "none":
             return None, "The draft's memory cannot forget rejected tokens."
         words = Shortlist.of(model.n_vocab, model.special_tokens())
-        if words and model.on_cpu and not self.command.machine and context.narrow(words):
+        beside = overlap_choice.on_host(self._config, self.plan)
+        narrows = model.on_cpu and not self.command.machine and not beside
+        if words and narrows and context.narrow(words):
             self.shortlist = words
-        if self.threads.tuner and not placement.threads:
+        if self.threads.tuner and not placement.threads and not beside:
             context.join(self.threads.tuner)
         return self.place.context(context, "draft"), None
 

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from localspec import paths
 from localspec.config import Placement
+from localspec.control.overlap import Overlap
 from localspec.control.round import Policy
 from localspec.drafters import load, takes
 from localspec.engine.exactness import classes
@@ -84,6 +85,7 @@ class Harness:
         prefill_rows: int = 32,
         max_draft: int = 16,
         place: Hardware | None = None,
+        overlap: Overlap | None = None,
     ) -> Engine:
         """An engine with empty slots."""
         place = place or RealHardware()
@@ -95,6 +97,7 @@ class Harness:
             shape=self.shape,
             limits=Limits(prefill_rows, max_draft),
             clock=place.clock,
+            overlap=overlap,
         )
 
     def request(

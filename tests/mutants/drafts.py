@@ -152,10 +152,24 @@ DRAFTS = [
         ("laws/test_overlap_law.py::test_lookup_drafts_after_its_first_correct_token",),
     ),
     Mutant(
+        "overlap: drafts of rejection sampling are continued too",
+        "localspec/engine/speculation/continuation.py",
+        'speculation.verify == "coupled"',
+        'speculation.verify != ""',
+        ("laws/test_continuation_law.py::test_rejection_sampling_continues_nothing",),
+    ),
+    Mutant(
+        "overlap: to slow the target down costs nothing",
+        "localspec/control/overlap.py",
+        "cost = late + self.contention * forwards * self.step",
+        "cost = late",
+        ("control/test_overlap.py::test_where_a_device_is_shared_it_is_tried_and_left",),
+    ),
+    Mutant(
         "overlap: on a processor sessions are calm as well",
         "localspec/engine/step.py",
-        "        if self.waits:\n            self._overlap",
-        "        if not self.waits:\n            self._overlap",
+        "outcomes, waits=self.waits)",
+        "outcomes, waits=not self.waits)",
         ("laws/test_overlap_law.py::test_on_a_cpu_drafters_run_in_every_round",),
     ),
 ]

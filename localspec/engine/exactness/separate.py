@@ -8,6 +8,7 @@ from operator import attrgetter
 
 import numpy as np
 
+from localspec.engine.beside import Roomy
 from localspec.engine.kv.rollback import snapshots_of
 from localspec.errors import NoRoom
 from localspec.types import Backend, Floats, Row
@@ -37,6 +38,10 @@ class Apart:
     def snapshots(self) -> int:
         """As the target has them."""
         return snapshots_of(self._target)
+
+    def has_room(self, rows: Sequence[Row]) -> bool:
+        """As the target has it."""
+        return isinstance(self._target, Roomy) and self._target.has_room(rows)
 
     def decode(self, rows: Sequence[Row]) -> Floats:
         """As the target does, slot by slot.

@@ -184,6 +184,10 @@ class Context(SlotMemory, Showing):
         """Tokens of all slots that there is KV for now."""
         return self._cells.now
 
+    def has_room(self, rows: Sequence[Row]) -> bool:
+        """Whether there are cells for these rows, so that a decode makes no room."""
+        return self._cells.needed(rows) <= self._cells.now
+
     def foresee(self, slot: int, tokens: int) -> None:
         """The slot is going to hold so many: a cache that is too small for them grows once."""
         self._cells.foreseen[slot] = tokens

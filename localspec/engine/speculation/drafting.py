@@ -80,6 +80,8 @@ class Drafting:
             for name, drafter in drafters.items()
             if drafter.free and isinstance(drafter, Reading)
         }
+        self.beside = [name for name, each in drafters.items() if getattr(each, "beside", False)]
+        """Sources that can draft while the target computes."""
         self._slow = {name for name, each in drafters.items() if getattr(each, "takes_time", False)}
         self.policy = policy
         self._n_vocab = n_vocab
@@ -226,7 +228,7 @@ class Drafting:
         unread = self._unread(name, requests, sessions)
         ran = self._ran(name)
         began = self._clock()
-        tails = self._propose(name, requests, sessions)
+        tails = self.ask(name, requests, sessions)
         asked_seconds = sum(guess.asked_seconds for guess in guesses)
         seconds = self._clock() - began - asked_seconds
         left = self._unread(name, requests, sessions)
@@ -269,7 +271,7 @@ class Drafting:
                 continue
             request = DraftRequest(opened, prefix, budget, self.policy.likely(session.stats))
             began = self._clock()
-            draft = self._propose(name, [request], [session])[0].trunk()
+            draft = self.ask(name, [request], [session])[0].trunk()
             if not draft.tokens:
                 continue
             drafts.append(draft)
@@ -307,6 +309,7 @@ class Drafting:
             cells=session.cached,
             elapsed_seconds=self._clock() - session.meter.admitted_at,
             asked=asked,
+            carried=session.carried.head(budget),
             branches=self.branches if wish.verify == "coupled" else 1,
         )
 
@@ -314,9 +317,7 @@ class Drafting:
         stepwise = getattr(self.drafters[name], "stepwise", False)
         return Neural(name, opened.pending, before, _skipped(opened), stepwise=stepwise)
 
-    def _propose(
-        self, name: str, requests: list[DraftRequest], sessions: list[Session]
-    ) -> list[Draft]:
+    def ask(self, name: str, requests: list[DraftRequest], sessions: list[Session]) -> list[Draft]:
         """Ask a drafter; one that fails or lies costs a session that drafter, nothing else.
 
         It may have failed over one session's sampler or grammar: asked for each alone, it is left
@@ -331,7 +332,7 @@ class Drafting:
         except Exception:  # noqa: BLE001 — whose fault it is shows next
             _log.exception("drafter %s failed and is asked for each request alone", name)
             pairs = zip(requests, sessions, strict=True)
-            return [self._propose(name, [request], [session])[0] for request, session in pairs]
+            return [self.ask(name, [request], [session])[0] for request, session in pairs]
 
     @contextmanager
     def _optional(self, name: str, sessions: list[Session]) -> Iterator[None]:
