@@ -13,7 +13,6 @@ from typing import Any
 import numpy as np
 
 from localspec.control.kalman import Beliefs
-from localspec.control.slope import Slope
 from localspec.control.staircase import (
     ATTENDED,
     CHANGE,
@@ -114,7 +113,7 @@ class Costs:
         self._staircase = Staircase()
         self._drafters: dict[str, _DraftCost] = {}
         self._host_seconds = _FIRST_HOST_SECONDS
-        self._host_rows = Slope(_HOST_SHARE)
+        self._host_drafts = [0.0, 0.0]  # seconds beyond a plain round's and rows; decayed
         self.copy_seconds: float | None = None
         """Seconds to copy a state, or to restore it; None where memory is cells."""
         self.snapshots = 0
@@ -169,12 +168,9 @@ class Costs:
 
     @property
     def host_row_seconds(self) -> float:
-        """Seconds that each row of a draft adds to that: deciding and verification.
-
-        The slope of what rounds with drafts took by their rows: that there is a draft at all may
-        cost something too, but nothing that more rows would.
-        """
-        return self._host_rows.value
+        """Seconds that each row of a draft adds to that: deciding and verification."""
+        seconds, rows = self._host_drafts
+        return max(0.0, seconds) / (rows + 1)
 
     def measured_rows(self, cells: int = 0) -> dict[int, float]:
         """Seconds by row count, of those that have been measured, behind so many tokens."""
@@ -244,7 +240,9 @@ class Costs:
             self._host_seconds += _HOST_SHARE * (min(seconds, bounded) - self._host_seconds)
             return
         bounded += 2 * more_rows * self.host_row_seconds
-        self._host_rows.measured(more_rows, min(seconds, bounded))
+        now = min(seconds, bounded) - self._host_seconds, float(more_rows)
+        before = zip(self._host_drafts, now, strict=True)
+        self._host_drafts = [(1 - _HOST_SHARE) * old + new for old, new in before]
 
     def measured_copy(self, seconds: float) -> None:
         """A state was copied, or brought back."""
@@ -263,7 +261,7 @@ class Costs:
                 name: cost.to_list() for name, cost in self._drafters.items() if cost.measured_once
             },
             "host_seconds": self._host_seconds,
-            "host_drafts": self._host_rows.to_list(),
+            "host_drafts": self._host_drafts,
             "copy_seconds": self.copy_seconds,
         }
 
@@ -283,8 +281,8 @@ class Costs:
                 name: _DraftCost.from_list(cost) for name, cost in data["drafters"].items()
             }
             costs._host_seconds = finite(data["host_seconds"])
-            rows = list(map(finite, data["host_drafts"]))
-            costs._host_rows = Slope.from_list(_HOST_SHARE, rows)
+            spent, rows = map(finite, data["host_drafts"])
+            costs._host_drafts = [spent, max(0.0, rows)]
             if data["copy_seconds"] is not None:
                 costs.copy_seconds = finite(data["copy_seconds"])
         except (KeyError, TypeError, IndexError, AttributeError, OverflowError) as error:
