@@ -32,8 +32,8 @@ from localspec.config import Placement
 from localspec.control.acceptance import Acceptance
 from localspec.control.controller import Controller
 from localspec.control.costs import Costs
-from localspec.control.routing import SPECULATING, Lengths
 from localspec.engine.exactness.classes import Shape
+from localspec.engine.routing import SPECULATING, Lengths
 from localspec.engine.session import Meter, Request
 from localspec.engine.simulation import SimulatedHardware
 from localspec.engine.step import Engine, Limits

@@ -31,7 +31,7 @@ LEAVES = {
 ENGINE = {"engine.core", "engine.kv", "engine.llama", "engine.exactness", "engine.speculation"}
 CORE = {
     "session", "rows", "pieces", "sampling", "verify", "likelihood", "block_max", "chain",
-    "images", "beside",
+    "images", "beside", "routing", "scheduler",
 }  # fmt: skip
 """Files of engine/ that are below its packages: a session, its rows, how its tokens are drawn."""
 MAY_IMPORT: dict[str, set[str]] = {
@@ -94,8 +94,12 @@ PURE = (
     *(f"localspec/engine/kv/{name}.py" for name in ("slots", "cells", "admission")),
     *(
         f"localspec/engine/{name}.py"
-        for name in ("block_max", "likelihood", "sampling", "verify", "rows", "chain")
+        for name in (
+            "block_max", "likelihood", "sampling", "verify", "rows", "chain", "routing",
+            "scheduler", "llama/thread_count",
+        )
     ),
+    *(f"localspec/worker/{name}.py" for name in ("loading_cost", "strict_cost")),
 )  # fmt: skip
 WORLD = {"asyncio", "io", "os", "pathlib", "socket", "subprocess", "threading", "time"}
 MAX_LINES = 450

@@ -24,7 +24,7 @@ _WHY_WITHOUT = {
     "short-request": "so short an answer gains nothing",
     "high-temperature": "at this temperature most drafts are rejected",
 }
-"""control/routing.py's reasons, as people say them."""
+"""engine/routing.py's reasons, as people say them."""
 
 
 def line(end: End, plain_ms: float = 0.0, context_share: float = 0.0) -> str:

@@ -26,12 +26,12 @@ from localspec.control.feedback import PolicyFeedback
 from localspec.control.forwards import Layout
 from localspec.control.option import NONE, Option, handovers
 from localspec.control.round import (
+    STALL_SECONDS,
     Plan,
     Round,
     SessionStats,
     View,
 )
-from localspec.control.scheduler import MIN_CHUNK_ROWS, chunk_rows
 from localspec.control.slow_sources import lead
 from localspec.control.split_cost import batch_cost_of
 from localspec.control.weighing import Weighing, backlogged
@@ -339,8 +339,8 @@ class Controller:
         stride, read = option.stride, option.read
         if others:  # and each of them may read as much, in the same forward
             row = (1 + others) * self.costs.draft(name, READ_ROWS + 1, 0, view.cells) / READ_ROWS
-            most = chunk_rows(row, alone=False, most=READ_ROWS)
-            stride, read = READ_ROWS, min(read, max(most, MIN_CHUNK_ROWS))
+            most = max(int(STALL_SECONDS / row), reading.LEAST)
+            stride, read = READ_ROWS, min(read, most)
         rises = self._batch_cost.rises(rows, option.nodes + 1, view.cells)
         siblings = view.branches > 1 and rate * (rises[-1] - rises[-2]) < _SIBLING
         return Plan(

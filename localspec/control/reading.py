@@ -9,7 +9,7 @@ from localspec.control.regret import REGRET_SHARE
 from localspec.control.round import RECURRING_READS, Neural, View
 from localspec.types import READ_ROWS
 
-_LEAST = 16
+LEAST = 16
 """Reading fewer tokens in a round than these is not worth a forward."""
 
 
@@ -54,9 +54,9 @@ def readable(costs: Costs, source: Neural, view: View, seconds: float) -> int:
     """How many pending tokens may be read in so many seconds; 0 if that is next to nothing."""
     if view.always or backlog_seconds(costs, source, view.cells) <= seconds:
         return READ_ROWS
-    some = costs.draft(source.name, _LEAST + 1, 0, view.cells)
-    count = int(_LEAST * seconds / some)
-    return count if count >= min(_LEAST, source.pending - RECURRING_READS) else 0
+    some = costs.draft(source.name, LEAST + 1, 0, view.cells)
+    count = int(LEAST * seconds / some)
+    return count if count >= min(LEAST, source.pending - RECURRING_READS) else 0
 
 
 def shares(costs: Costs, name: str, cells: int) -> tuple[float, float]:

@@ -14,6 +14,8 @@ from localspec.control.regret import RegretBudget
 from localspec.control.slow_sources import SlowSource
 from localspec.types import READ_ROWS, Draft, Signal, Token
 
+STALL_SECONDS = 0.2
+"""How long reading a prompt may hold up streams that are decoding; longer is felt as a stutter."""
 RECURRING_READS = 3
 """Tokens a source reads every round anyway; more is a backlog, paid once and used to the end."""
 _NEURAL_DOUBT, _NEURAL_FORGIVENESS = 0.2, 0.98

@@ -1,6 +1,6 @@
 """One forward of a step: which session has how many rows of it, and padding. Decides, runs nothing.
 
-Sessions that stream come first, then prompts, then drafts (`control/scheduler.py`). Rows are shaped
+Sessions that stream come first, then prompts, then drafts (`engine/scheduler.py`). Rows are shaped
 by the class of forwards that holds (`exactness/classes.py`).
 """
 
@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from localspec.control import scheduler
 from localspec.control.forwards import forwards
 from localspec.control.round import Policy
-from localspec.control.scheduler import Need, Share
+from localspec.engine import scheduler
 from localspec.engine.exactness.classes import Shape, layout_of
 from localspec.engine.kv.rollback import snapshots_of
 from localspec.engine.rows import by_slot, rows_of
+from localspec.engine.scheduler import Need, Share
 from localspec.engine.session import Session
 from localspec.types import Backend, Draft, Row
 

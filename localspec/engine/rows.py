@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from localspec.control import trees
-from localspec.control.scheduler import Share
+from localspec.engine.scheduler import Share
 from localspec.engine.session import Session
 from localspec.types import Draft, Row
 

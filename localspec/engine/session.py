@@ -7,11 +7,11 @@ from dataclasses import dataclass, field
 
 from localspec.control import trees
 from localspec.control.round import SessionStats
-from localspec.control.routing import SPECULATING, Expectation
 from localspec.engine.block_max import BlockMax
 from localspec.engine.chain import Breakers
 from localspec.engine.images import ImageRows, words
 from localspec.engine.likelihood import Likelihood, likelihoods, of_law
+from localspec.engine.routing import SPECULATING, Expectation
 from localspec.engine.sampling import Sampler
 from localspec.engine.verify import Frontier
 from localspec.types import (

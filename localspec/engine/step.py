@@ -10,10 +10,9 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from localspec.control import scheduler
 from localspec.control.overlap import Overlap
 from localspec.control.round import Policy, Round
-from localspec.control.routing import SPECULATING
+from localspec.engine import scheduler
 from localspec.engine.accounting import StepTimes, charge, observation
 from localspec.engine.batch import Batch, Batcher
 from localspec.engine.exactness.classes import Shape, layout_of
@@ -24,6 +23,7 @@ from localspec.engine.kv.prefix_sharing import PrefixSharing
 from localspec.engine.kv.prefixes import Prefixes
 from localspec.engine.kv.rollback import StateCopies
 from localspec.engine.kv.slots import Slot, choose, common_prefix, idle
+from localspec.engine.routing import SPECULATING
 from localspec.engine.sampling import Sampler
 from localspec.engine.session import Meter, Request, Session
 from localspec.engine.speculation.drafting import Drafting, Proposals

@@ -27,9 +27,9 @@ from localspec.control.acceptance import Acceptance
 from localspec.control.controller import Controller
 from localspec.control.costs import POINTS, Costs
 from localspec.control.round import Plan, Policy, Round, SessionStats, View
-from localspec.control.routing import Expectation
 from localspec.engine.block_max import BlockMax
 from localspec.engine.exactness.classes import Shape
+from localspec.engine.routing import Expectation
 from localspec.engine.sampling import Sampler
 from localspec.engine.session import Request
 from localspec.engine.step import Engine, Limits

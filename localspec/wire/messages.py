@@ -326,7 +326,7 @@ class Delta(msgspec.Struct, frozen=True, tag="delta"):
 
 
 class SpeculationReport(msgspec.Struct, frozen=True):
-    """The figures of speculation in one request; `reason` is the router's (`control/routing.py`).
+    """The figures of speculation in one request; `reason` is the router's (`engine/routing.py`).
 
     `rounds` counts target forwards of the decode phase; times are those of its rounds.
     """

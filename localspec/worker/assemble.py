@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, NamedTuple, Self, TypeVar
 
 from localspec.catalog.plan import Plan
 from localspec.control.controller import Controller
-from localspec.control.strict_cost import StrictCost
 from localspec.engine import calibrate
 from localspec.engine.exactness.classes import layout_of
 from localspec.engine.llama.shortlist import Shortlist
@@ -45,6 +44,7 @@ from localspec.worker.prompts import Prompts
 from localspec.worker.rebuild import ExactnessSwitch, Undecided
 from localspec.worker.router import Router
 from localspec.worker.sandbox import Sandbox
+from localspec.worker.strict_cost import StrictCost
 
 if TYPE_CHECKING:
     from localspec.engine.llama.model import Model

@@ -18,16 +18,15 @@ from localspec import paths
 from localspec.catalog import header
 from localspec.catalog.devices import Device
 from localspec.catalog.plan import Plan
-from localspec.control import scheduler, strict_cost
-from localspec.control.strict_cost import RequestForwards, StrictCost
-from localspec.engine import calibrate
+from localspec.engine import calibrate, scheduler
 from localspec.engine.exactness import classes
 from localspec.engine.exactness.classes import Shape
 from localspec.engine.pieces import Pieces, whole
 from localspec.engine.step import Engine
 from localspec.wire.messages import Load
-from localspec.worker import planning
+from localspec.worker import planning, strict_cost
 from localspec.worker.profile import fingerprint
+from localspec.worker.strict_cost import RequestForwards, StrictCost
 
 _log = logging.getLogger("localspec.worker")
 

@@ -6,7 +6,6 @@ import logging
 from collections.abc import Callable, Iterator, Sequence
 from typing import Protocol, TypeVar
 
-from localspec.control.strict_cost import StrictCost
 from localspec.engine.calibrate import FAR_TOKENS, Timed
 from localspec.engine.exactness import classes
 from localspec.engine.exactness.classes import Blank, Search, Shape, Step
@@ -23,6 +22,7 @@ from localspec.types import Backend, Token
 from localspec.worker import exactness_choice
 from localspec.worker.exactness_choice import ExactnessChoice
 from localspec.worker.profile import Profile
+from localspec.worker.strict_cost import StrictCost
 
 _log = logging.getLogger("localspec.worker")
 

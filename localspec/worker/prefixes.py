@@ -16,7 +16,6 @@ import msgspec
 
 from localspec.catalog import devices
 from localspec.config import Cache
-from localspec.control.loading import LoadingCost, Medium
 from localspec.engine.kv.prefixes import LEAST_TOKENS, FoundPrefix
 from localspec.engine.kv.rollback import Checkpoint, Stored
 from localspec.engine.step import Engine
@@ -26,6 +25,7 @@ from localspec.prefixes.store import Entry, PrefixStore
 from localspec.prefixes.tokens import packed
 from localspec.types import Token
 from localspec.wire.values import PrefixFigures
+from localspec.worker.loading_cost import LoadingCost, Medium
 from localspec.worker.prefix_facts import Facts
 
 CLOSING_SECONDS = 2.0

@@ -14,8 +14,8 @@ import msgspec
 from localspec import paths
 from localspec.control.acceptance import Acceptance
 from localspec.control.costs import Costs
-from localspec.control.loading import LoadingCost
 from localspec.engine.exactness.classes import Shape
+from localspec.worker.loading_cost import LoadingCost
 
 _log = logging.getLogger("localspec.worker")
 

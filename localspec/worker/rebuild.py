@@ -11,7 +11,6 @@ import msgspec
 
 from localspec.catalog.plan import Plan
 from localspec.control.controller import Controller
-from localspec.control.strict_cost import StrictCost
 from localspec.engine.exactness.classes import Shape
 from localspec.engine.step import Engine
 from localspec.errors import OutOfMemory
@@ -21,6 +20,7 @@ from localspec.worker.exactness_decision import ExactnessDecision
 from localspec.worker.exactness_probe import BackgroundProbe
 from localspec.worker.loader import Loader
 from localspec.worker.profile import Profile
+from localspec.worker.strict_cost import StrictCost
 
 if TYPE_CHECKING:
     from localspec.engine.llama.context import Context

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from localspec.control.routing import Expectation, Facts, Heat, Lengths, Reason, route
 from localspec.engine.kv.rollback import Rollback
+from localspec.engine.routing import Expectation, Facts, Heat, Lengths, Reason, route
 from localspec.wire.messages import Finished
 from localspec.worker.preparation import PreparedRequest
 

@@ -27,7 +27,7 @@ from localspec.cli import footer, render
 from localspec.cli.main import cli
 from localspec.cli.material import MAX_INPUT_BYTES
 from localspec.client import End
-from localspec.control.routing import SPECULATING, Reason
+from localspec.engine.routing import SPECULATING, Reason
 
 COST = {"cost_ms_by_rows": {"1": 38.0, "2": 41.0}}
 """Of the model "tiny"; a round of 39.9 ms without drafts would have taken 37 ms for one row."""

@@ -6,9 +6,9 @@ from mutants.mutant import Mutant
 
 ACCEPTANCE, GUARD = "localspec/control/acceptance.py", "localspec/control/regret.py"
 LEDGER = "localspec/control/feedback.py"
-ROUTING, CONTROLLER = "localspec/control/routing.py", "localspec/control/controller.py"
+ROUTING, CONTROLLER = "localspec/engine/routing.py", "localspec/control/controller.py"
 WEIGHING = "localspec/control/weighing.py"
-CUTTING, THREADS = "localspec/control/cutting.py", "localspec/control/threads.py"
+CUTTING, THREADS = "localspec/control/cutting.py", "localspec/engine/llama/thread_count.py"
 REGRET = "control/test_controller_regret.py::"
 ORDER = "control/test_sharing.py::test_whose_rows_are_whose_does_not_depend_on_their_order"
 
@@ -146,14 +146,14 @@ CONTROL = [
         ROUTING,
         "if hot and facts.acceptance is not None and",
         "if hot or facts.acceptance is not None and",
-        ("control/test_routing.py::test_each_fact_leads_to_its_reason",),
+        ("engine/test_routing.py::test_each_fact_leads_to_its_reason",),
     ),
     Mutant(
         "routing: answers that were shorter speak too",
         ROUTING,
         "for tokens in self.answers if tokens > n_output]",
         "for tokens in self.answers]",
-        ("control/test_routing.py::test_an_answer_is_expected_to_go_on_as_those_before_it_did",),
+        ("engine/test_routing.py::test_an_answer_is_expected_to_go_on_as_those_before_it_did",),
     ),
     Mutant(
         "controller: rows that others will take are free",
@@ -203,7 +203,7 @@ CONTROL = [
         "if disturbed or self.chosen < self.most:",
         "if disturbed:",
         (
-            "control/test_threads.py::test_a_neighbour_that_holds_all_up_costs_one_thread_and_gets_it_back",
+            "engine/test_thread_count.py::test_a_neighbour_that_holds_all_up_costs_one_thread_and_gets_it_back",
         ),
     ),
     Mutant(
@@ -246,7 +246,7 @@ CONTROL = [
         THREADS,
         "            alike = min(map(len, by_count.values()))",
         "            alike = max(map(len, by_count.values()))",
-        ("control/test_threads.py::test_never_much_slower_than_all_threads",),
+        ("engine/test_thread_count.py::test_never_much_slower_than_all_threads",),
     ),
     Mutant(
         "threads: strict answers change with llama.cpp's attention",

@@ -284,29 +284,29 @@ ENGINE = [
     ),
     Mutant(
         "scheduler: a forward reaches over its block by one row",
-        "localspec/control/scheduler.py",
+        "localspec/engine/scheduler.py",
         "- multiple - start + 1",
         "- multiple - start + 2",
         (
             (
-                "control/test_scheduler.py::"
+                "engine/test_scheduler.py::"
                 "test_rows_that_have_room_end_in_the_block_where_each_would_end_alone"
             ),
         ),
     ),
     Mutant(
         "scheduler: a chunk holds streams up for a second",
-        "localspec/control/scheduler.py",
+        "localspec/engine/scheduler.py",
         "CANCEL_SECONDS if alone else STALL_SECONDS",
         "CANCEL_SECONDS if alone else CANCEL_SECONDS",
-        ("control/test_scheduler.py::test_a_chunk_of_prefill_is_bounded_in_time",),
+        ("engine/test_scheduler.py::test_a_chunk_of_prefill_is_bounded_in_time",),
     ),
     Mutant(
         "scheduler: a draft's rows are taken for a prompt's",
-        "localspec/control/scheduler.py",
+        "localspec/engine/scheduler.py",
         "                each = min(each, longer / more)",
         "                each = longer / prefill",
-        ("control/test_scheduler.py::test_a_draft_beside_it_makes_no_prompt_wait",),
+        ("engine/test_scheduler.py::test_a_draft_beside_it_makes_no_prompt_wait",),
     ),
     Mutant(
         "step: rows stand in the order in which requests came",

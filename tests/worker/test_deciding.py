@@ -26,7 +26,6 @@ from localspec import drafters
 from localspec.config import Config, Engine, Placement
 from localspec.control.acceptance import Acceptance
 from localspec.control.costs import Costs
-from localspec.control.strict_cost import StrictCost
 from localspec.engine.exactness.classes import Shape
 from localspec.engine.llama.context import Context
 from localspec.engine.llama.model import Model
@@ -48,6 +47,7 @@ from localspec.worker.exactness_choice import ExactnessChoice
 from localspec.worker.exactness_decision import UNCHECKED, ExactnessDecision, Reread, unchecked
 from localspec.worker.loader import OnProgress
 from localspec.worker.profile import Profile
+from localspec.worker.strict_cost import StrictCost
 
 # --- one load -------------------------------------------------------------------------------------
 

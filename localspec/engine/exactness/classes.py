@@ -16,8 +16,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from localspec.control import scheduler
 from localspec.control.forwards import Layout
+from localspec.engine import scheduler
 from localspec.engine.exactness.probe import (
     REACH,
     READ_ROWS,

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, Protocol, TypeAlias, runtime_checkable
 
 from localspec.control.forwards import moves, taken_back
-from localspec.control.scheduler import Share
+from localspec.engine.scheduler import Share
 from localspec.engine.session import Session
 from localspec.types import Backend, Branching, Floats, Row, Token
 

@@ -1,4 +1,4 @@
-"""The threads of a worker's forwards: for each as many as `control/threads.py` decides."""
+"""The threads of a worker's forwards: for each as many as `thread_count.py` decides."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Hashable, Sequence
 from typing import Protocol, TypeVar
 
-from localspec.control.threads import Threads, Trial
+from localspec.engine.llama.thread_count import Threads, Trial
 from localspec.engine.pieces import Pieces, whole
 
 _Result = TypeVar("_Result")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 
 from localspec.control.overlap import Overlap
-from localspec.control.scheduler import Share
+from localspec.engine.scheduler import Share
 from localspec.engine.session import Session
 from localspec.engine.speculation.continuation import Continuation, Continued
 from localspec.engine.speculation.drafting import Drafting, Proposals

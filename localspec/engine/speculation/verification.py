@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from localspec.control import trees
-from localspec.control.scheduler import Share
 from localspec.engine.block_max import BlockMax
 from localspec.engine.rows import first_wanted
+from localspec.engine.scheduler import Share
 from localspec.engine.session import TARGET, Session
 from localspec.engine.speculation.drafting import Drafting
 from localspec.engine.verify import VERIFIERS

@@ -5,9 +5,9 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from localspec.control.scheduler import (
+from localspec.control.round import STALL_SECONDS
+from localspec.engine.scheduler import (
     MIN_CHUNK_ROWS,
-    STALL_SECONDS,
     Chunks,
     Need,
     chunk_rows,

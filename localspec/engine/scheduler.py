@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-STALL_SECONDS = 0.2
-"""How long a prefill chunk may hold up streams that are decoding; longer is felt as a stutter."""
+from localspec.control.round import STALL_SECONDS
 
 CANCEL_SECONDS = 1.0
 """How long a lone prefill chunk may last: a client that left is noticed between chunks."""

@@ -7,7 +7,7 @@ import math
 from hypothesis import given
 from hypothesis import strategies as st
 
-from localspec.control.loading import LoadingCost, Medium
+from localspec.worker.loading_cost import LoadingCost, Medium
 
 media = st.sampled_from(["memory", "disk"])
 times = st.floats(1e-12, 1e-3)

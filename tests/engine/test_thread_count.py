@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from localspec.control.threads import LONGEST_REST_SECONDS, Threads, Trial
+from localspec.engine.llama.thread_count import LONGEST_REST_SECONDS, Threads, Trial
 
 KINDS = [("draft", 1), ("draft", 1), ("draft", 2), ("target", 4)]
 """Forwards as rounds have them: always in the same order."""

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from localspec.control import routing
-from localspec.control.routing import SHORT_TOKENS, Expectation, Facts, Heat, Lengths, Reason, route
+from localspec.engine import routing
+from localspec.engine.routing import SHORT_TOKENS, Expectation, Facts, Heat, Lengths, Reason, route
 
 USUAL = Facts(mode="auto", drafters=("lookup",), predicted_tokens=200)
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from localspec.control.strict_cost import (
+from localspec.worker.strict_cost import (
     MOST,
     RequestForwards,
     context_too_short,
