@@ -109,7 +109,7 @@ class Speculation(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     mode: Literal["auto", "off", "always"] = "auto"
     drafters: tuple[str, ...] = (
-        "lookup", "corpus", "grammar", "feature_head", "eagle3", "mtp", "model",
+        "lookup", "lookahead", "corpus", "grammar", "feature_head", "eagle3", "mtp", "model",
     )  # fmt: skip
     max_draft: int = 31
     verify: Verification = "coupled"

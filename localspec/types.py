@@ -25,6 +25,8 @@ Origin: TypeAlias = Literal["slot", "memory", "disk"]
 
 PREDICTION = "prediction"
 """The source of nodes copied from the client's prediction of the answer."""
+LOOKAHEAD = "lookahead"
+"""The source of nodes in rows that are paid anyway."""
 
 
 class SpeculationParams(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -11,6 +11,7 @@ from localspec.client import End, Piece
 
 _COLOURS = {
     "lookup": "cyan",
+    "lookahead": "bright_cyan",
     "model": "bright_blue",
     "feature_head": "bright_green",
     "grammar": "green",

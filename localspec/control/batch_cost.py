@@ -114,6 +114,12 @@ class BatchCost:
         """How many rows to decode where `rows` are needed: sometimes more are cheaper."""
         return self._cheapest(rows)[1]
 
+    def paid(self, rows: int) -> int:
+        """How many rows are decoded where `rows` are needed, or could be for next to nothing."""
+        most = self.padded(rows)
+        steady = self.free and self.multiple == 1
+        return max(most, min(self.costs.flat(most), self.most)) if steady else most
+
     def seconds(self, rows: int, attended: float = 0.0) -> float:
         """A decode in which `rows` are needed, and what it leaves to be paid later."""
         return self._cheapest(rows)[0] + attended * self.costs.attended_seconds

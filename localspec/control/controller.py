@@ -16,7 +16,7 @@ from itertools import takewhile
 from operator import attrgetter
 from typing import Any
 
-from localspec.control import reading
+from localspec.control import paid_rows, reading
 from localspec.control.acceptance import Acceptance
 from localspec.control.batch_cost import BatchCost, ExpectedSaving
 from localspec.control.confidence import DEPTH, StoppingTable, news, solve
@@ -379,6 +379,23 @@ class Controller:
     def even(self, rows: Sequence[int]) -> bool:
         """Whether all sessions should have as many rows as the one with the most of these."""
         return self._batch_cost.even(rows)
+
+    def paid(self, views: Sequence[View], nodes: Sequence[int], other_rows: int = 0) -> list[int]:
+        """How many more nodes of each draft cost next to nothing, while such have repaid that."""
+        stats = [view.stats for view in views]
+        if self._plain or other_rows or self.costs.copy_seconds is not None:
+            return [0] * len(views)
+        more = [
+            count if each is not None and each.filling.left > 0 else 0
+            for each, count in zip(stats, paid_rows.spare(self._batch_cost, nodes), strict=True)
+        ]
+        if any(more):
+            seconds = paid_rows.seconds(self._batch_cost, nodes, more)
+            cost = self._rate(views) * seconds / sum(more)
+            for each, count in zip(stats, more, strict=True):
+                if each is not None:
+                    each.filling.book(-cost * count)
+        return more
 
     def padded(self, rows: int) -> int:
         """How many rows to decode at least, in a round that needs `rows`, after `cut`."""

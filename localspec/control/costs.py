@@ -145,6 +145,10 @@ class Costs:
         """The cheapest row count of at least `rows`."""
         return self._staircase.plateau(rows)
 
+    def flat(self, rows: int) -> int:
+        """The most rows that cost next to nothing more than `rows`."""
+        return self._staircase.flat(rows)
+
     @property
     def attended_seconds(self) -> float:
         """Seconds that each token looked back on adds to one row of the target."""

@@ -25,7 +25,7 @@ from localspec.control.round import (
 )
 from localspec.control.slow_sources import BENEFIT, SlowSource
 from localspec.control.trees import depths, path
-from localspec.types import Draft, Token
+from localspec.types import LOOKAHEAD, Draft, Token
 
 _EXPECTED_SAVING_SHARE = 0.02
 """Of what a round shows, in what a new answer begins with."""
@@ -135,6 +135,8 @@ class PolicyFeedback:
             self._observe_neural(round_, view, judged, batch_cost, together)
             self._observe_copy(view, judged.draft.trunk(), committed, batch_cost)
             self._learn_acceptance(view, judged, committed)
+            if view.stats is not None:
+                view.stats.filling.book(_by(LOOKAHEAD, judged.draft, committed))
 
     def _book(self, round_: Round, seconds: float, batch_cost: BatchCost) -> None:
         """Gain or loss against plain decoding, as that was last measured."""
@@ -261,6 +263,11 @@ class PolicyFeedback:
 
     def _row_seconds(self) -> float:
         return self.baseline.seconds(self._costs.target(1))
+
+
+def _by(source: str, draft: Draft, committed: Sequence[Token]) -> int:
+    """How many of the committed tokens one source proposed."""
+    return sum(draft.signals[node].source == source for node in path(draft, committed))
 
 
 def _tokens(round_: Round) -> int:

@@ -22,6 +22,9 @@ _SOONEST, _LATEST = 24, 192
 ALLOWANCE, _INCOME, _CREDIT = 12.0, 0.006, 6.0
 """Tokens that may be lost at first, what every token adds to that, and the most that gains add."""
 
+_FILLING_ALLOWANCE, _FILLING_CREDIT = 0.5, 4.0
+"""Tokens that one answer may lose by filling rows, and the most that gains add to that."""
+
 _REGRET_SECONDS, REGRET_SHARE = 0.05, 0.05
 """How far an answer may be behind at once, and by what share of its time."""
 
@@ -108,3 +111,14 @@ class RegretBudget:
         """
         time = max(elapsed_seconds, self.spent_seconds)
         return _REGRET_SECONDS + REGRET_SHARE * time - self.behind_seconds
+
+
+@dataclass(slots=True)
+class FillingBudget:
+    """Tokens that one answer may still lose by filling rows that are as good as paid."""
+
+    left: float = _FILLING_ALLOWANCE
+
+    def book(self, tokens: float) -> None:
+        """It brought so many tokens, or lost them."""
+        self.left = min(_FILLING_CREDIT, self.left + tokens)

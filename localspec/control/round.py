@@ -10,7 +10,7 @@ from localspec.control.acceptance import SessionAcceptance
 from localspec.control.acceptance_bias import AcceptanceBias
 from localspec.control.confidence import MIDDLE_TARGET_CONFIDENCE
 from localspec.control.costs import STEADY
-from localspec.control.regret import RegretBudget
+from localspec.control.regret import FillingBudget, RegretBudget
 from localspec.control.slow_sources import SlowSource
 from localspec.types import READ_ROWS, Draft, Signal, Token
 
@@ -100,7 +100,8 @@ class SessionStats:
 
     `brings` are the seconds that free drafts of at most so many nodes (`LEVELS`) spare plain
     decoding in a round, before what they cost. `asking` is what that brings by source, where it
-    takes a while. `regret_budget` is how far the answer is behind plain decoding.
+    takes a while. `regret_budget` is how far the answer is behind plain decoding, `filling` what
+    may be lost by nodes in rows that are as good as paid.
     """
 
     local: SessionAcceptance = field(default_factory=SessionAcceptance)
@@ -112,6 +113,7 @@ class SessionStats:
     expected_saving: tuple[float, ...] = NOTHING
     asking: dict[str, SlowSource] = field(default_factory=dict)
     regret_budget: RegretBudget = field(default_factory=RegretBudget)
+    filling: FillingBudget = field(default_factory=FillingBudget)
 
     @property
     def speed(self) -> float:
@@ -307,6 +309,9 @@ class Policy(Protocol):
 
     def cut(self, views: Sequence[View], drafts: Sequence[Draft], other_rows: int = 0) -> list[int]:
         """How many leading nodes of each draft are verified, after drafting."""
+
+    def paid(self, views: Sequence[View], nodes: Sequence[int], other_rows: int = 0) -> list[int]:
+        """How many more nodes of each draft cost next to nothing beside these, after `cut`."""
 
     def padded(self, rows: int) -> int:
         """How many rows to decode at least, in a round that needs `rows`, after `cut`."""

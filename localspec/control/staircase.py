@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from itertools import takewhile
 from typing import Any
 
 import numpy as np
@@ -37,6 +38,9 @@ _PADDING_PAYS = 1.03
 _PADDING_COSTS = 1.03
 """Rows between `POINTS` are padded where that costs at most this much more: of few row counts each
 is soon at home."""
+
+_FLAT = 1.02
+"""Rows that add up to no more than this share are as good as paid."""
 
 _FIRST_ROW_SECONDS = 0.03
 FIRST_ATTENDED = 5e-5
@@ -126,6 +130,15 @@ class Staircase:
         """The cheapest row count from `rows` on: a curve may fall, and then rows may be padded."""
         self._tabulate()
         return self._plateaus[rows - 1] if rows <= len(self._plateaus) else rows
+
+    def flat(self, rows: int) -> int:
+        """The most rows up to which each costs next to nothing more than `rows`."""
+        self._tabulate()
+        if rows > len(self._table):
+            return rows
+        most = _FLAT * self._table[rows - 1]
+        rest = takewhile(lambda cost: cost <= most, self._table[rows:])
+        return rows + sum(1 for _ in rest)
 
     def _tabulate(self) -> None:
         if self._table:

@@ -221,6 +221,12 @@ class SimulatedPolicy:
             self._clock.charge(self._host.work_ms(len(views) + sum(cuts)))
         return cuts
 
+    def paid(self, views: Sequence[View], nodes: Sequence[int], other_rows: int = 0) -> list[int]:
+        """As the policy does."""
+        paid = self._policy.paid(views, nodes, other_rows)
+        self._clock.charge(self._host.row_ms * sum(paid))
+        return paid
+
     def padded(self, rows: int) -> int:
         """As the policy does."""
         return self._policy.padded(rows)

@@ -179,6 +179,9 @@ class _TimedPolicy:
     def cut(self, views: Sequence[View], drafts: Sequence[Draft], other_rows: int = 0) -> list[int]:
         return self.watch.time("controller cut", self.policy.cut, views, drafts, other_rows)
 
+    def paid(self, views: Sequence[View], nodes: Sequence[int], other_rows: int = 0) -> list[int]:
+        return self.policy.paid(views, nodes, other_rows)
+
     def padded(self, rows: int) -> int:
         return self.policy.padded(rows)
 

@@ -97,6 +97,11 @@ class FixedDepth:
         del views, other_rows
         return [len(draft) for draft in drafts]
 
+    def paid(self, views: Sequence[View], nodes: Sequence[int], other_rows: int = 0) -> list[int]:
+        """No guesses."""
+        del nodes, other_rows
+        return [0] * len(views)
+
     def padded(self, rows: int) -> int:
         """No more rows than are needed."""
         return rows

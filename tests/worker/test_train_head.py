@@ -41,7 +41,7 @@ def test_a_head_that_was_taught_drafts_from_the_next_load_on(tmp_path: Path) -> 
 
     assert _taught(target, head)[0] == 0
 
-    assert _drafters(load) == ["lookup", "grammar", "feature_head"]
+    assert _drafters(load) == ["lookup", "lookahead", "grammar", "feature_head"]
     machine = Machine("x", "y", Forwards({1: 1.0}), Forwards({1: 0.1}))
     assert "feature_head" not in _drafters(msgspec.structs.replace(load, machine=machine))
     machine = msgspec.structs.replace(machine, head=Head(0.01))

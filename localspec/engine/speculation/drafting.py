@@ -10,8 +10,11 @@ from functools import partial
 
 from localspec.control.round import Drafted, Neural, Plan, Policy, View
 from localspec.control.trees import within
+from localspec.engine.block_max import BlockMax
 from localspec.engine.images import words
 from localspec.engine.session import Session
+from localspec.engine.speculation.filling import filled, filling, rejected
+from localspec.engine.speculation.guesses import Guesses
 from localspec.engine.speculation.masks import Masks
 from localspec.engine.speculation.states import commit, feed
 from localspec.errors import EngineError
@@ -29,8 +32,6 @@ from localspec.types import (
 
 _log = logging.getLogger("localspec.engine")
 
-_GUESSED = 8
-"""Tokens guessed for one forward at most: the next forward asks again, knowing more."""
 INDEXED = 2048
 """Tokens that free drafters read in one step at most, of all sessions together: 15 ms of Python."""
 
@@ -191,6 +192,7 @@ class Drafting:
         drafts = [within(draft, view.branches) for draft, view in zip(drafts, views, strict=True)]
         cuts = self.policy.cut(views, drafts, other_rows)
         heads = [draft.head(max(cut, draft.drawn)) for draft, cut in zip(drafts, cuts, strict=True)]
+        heads = self._filled(sessions, views, heads, other_rows)
         return Proposals(sessions, views, heads, drafted, asked_seconds)
 
     def look(
@@ -200,6 +202,36 @@ class Drafting:
         views = [self._view(session, context, spare) for session in sessions]
         return views, self.policy.wants(views, other_rows, before)
 
+    def _filled(
+        self,
+        sessions: Sequence[Session],
+        views: Sequence[View],
+        drafts: list[Draft],
+        other_rows: int,
+    ) -> list[Draft]:
+        """The drafts with more nodes in rows that are paid anyway, where a drafter has some."""
+        fillers = [filling(session.drafters) for session in sessions]
+        if not any(fillers):
+            return drafts
+        paid = self.policy.paid(views, [len(draft) for draft in drafts], other_rows)
+        for place, (session, view) in enumerate(zip(sessions, views, strict=True)):
+            count = min(paid[place], view.budget - len(drafts[place]))
+            if (filler := fillers[place]) is None or count <= 0:
+                continue
+            with self._optional(filler[0], [session]):
+                draft = filled(drafts[place], filler[1], count)
+                self._check(draft, view.budget)
+                drafts[place] = draft
+        return drafts
+
+    def see(
+        self, session: Session, draft: Draft, accepted: Sequence[int], rows: Sequence[BlockMax]
+    ) -> None:
+        """Show a verified draft to the drafter that fills rows, where nodes of it were rejected."""
+        if len(accepted) < len(draft) and (filler := filling(session.drafters)) is not None:
+            with self._optional(filler[0], [session]):
+                filler[1].see(rejected(draft, accepted, session.tokens[-1], rows))
+
     def _extend(
         self, name: str, sessions: list[Session], plans: list[Plan]
     ) -> tuple[list[Draft], Drafted, float]:
@@ -208,7 +240,7 @@ class Drafting:
         And the seconds in which others were asked for guesses.
         """
         guesses = [
-            _Guesses(partial(self._free, session, beside=name), plan)
+            Guesses(partial(self._free, session, beside=name), plan)
             for session, plan in zip(sessions, plans, strict=True)
         ]
         requests = [
@@ -357,13 +389,13 @@ class Drafting:
         """The drafts of a drafter. Raises what it raises, and EngineError for nonsense."""
         drafts = self.drafters[name].propose(requests)
         for request, draft in zip(requests, drafts, strict=True):
-            self._check(request, draft)
+            self._check(draft, request.budget * (1 + request.siblings))
         return drafts
 
-    def _check(self, request: DraftRequest, draft: Draft) -> None:
+    def _check(self, draft: Draft, most: int) -> None:
         """A draft is foreign input: it must not reach native code unchecked."""
         sane = (
-            len(draft) <= request.budget * (1 + request.siblings)
+            len(draft) <= most
             and len(draft.parents) == len(draft.signals) == len(draft.laws) == len(draft)
             and all(0 <= token < self._n_vocab for token in draft.tokens)
             and all(-1 <= parent < node for node, parent in enumerate(draft.parents))
@@ -381,33 +413,6 @@ def indexed(drafter: Drafter, opened: DraftSession) -> Iterator[None]:
     """A free drafter reads all that it still has to; yields after each bounded part."""
     while drafter.free and isinstance(drafter, Reading) and drafter.read(opened, INDEXED):
         yield
-
-
-class _Guesses:
-    """The tokens that free drafters expect while another one drafts and reads them along.
-
-    Args:
-        expected: Their drafts after a prefix, of so many nodes at most, and what asking took.
-        plan: What the other one was told.
-    """
-
-    def __init__(
-        self, expected: Callable[[Draft, int], tuple[list[Draft], dict[str, float]]], plan: Plan
-    ) -> None:
-        self._expected = expected
-        self._plan = plan
-        self.asked = self.tokens = 0
-        self.asked_seconds = 0.0
-
-    def __call__(self, nodes: Draft) -> Sequence[Token]:
-        self.asked += 1
-        plan = self._plan
-        room = min(plan.budget - len(nodes) - 1, _GUESSED)
-        drafts, asked = self._expected(plan.base.then(nodes), room)
-        self.asked_seconds += sum(asked.values())
-        best = max((chain.head(plan.along(chain)) for chain in drafts), key=len, default=Draft())
-        self.tokens += len(best)
-        return best.tokens
 
 
 def _skipped(opened: DraftSession) -> int | None:

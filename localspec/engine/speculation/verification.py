@@ -143,6 +143,7 @@ class Verification:
             )
             last = verdict.accepted[-1] + 1 if verdict.accepted else 0
             state = None if states is None else states[last]
+            self._drafting.see(session, draft, verdict.accepted, rows)
             return self._commit(session, draft, verdict, context, state)
         except Exception as error:  # noqa: BLE001 — of its sampler or grammar, whatever it is
             _log.exception("request %s failed and ends alone", session.request.id)
