@@ -7,7 +7,6 @@ import difflib
 import hashlib
 import ipaddress
 import logging
-import math
 import os
 import re
 import tomllib
@@ -16,8 +15,8 @@ from typing import Any, Literal, get_args, get_origin
 
 import msgspec
 
-from localspec import outdated, paths, ranges, web_origins, wording
-from localspec.addresses import MAX_PORT, host_and_port, is_base_url
+from localspec import config_checks, outdated, paths, ranges, web_origins, wording
+from localspec.addresses import MAX_PORT, is_base_url
 from localspec.errors import ConfigError
 from localspec.ranges import Range
 from localspec.types import SamplingParams, Verification
@@ -55,13 +54,15 @@ class Models(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     `aliases` map names that no model here has to models; "" is the default model, and a name may
     be a pattern, in which * is any text. `templates` map models' names or patterns to files of
-    chat templates, for models that have none or a wrong one; "chatml" is built in.
+    chat templates, for models that have none or a wrong one; "chatml" is built in. `adapters` map
+    them to files of LoRA adapters and their scales.
     """
 
     default: str = "qwen2.5-coder-1.5b-instruct"
     directory: str = ""
     aliases: dict[str, str] = msgspec.field(default_factory=lambda: {"*": ""})
     templates: dict[str, str] = {}
+    adapters: dict[str, dict[str, float]] = {}
 
 
 class Placement(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -333,8 +334,6 @@ _RANGES = {
 
 
 _LEAST_CONTEXT = 64
-_MAX_DEVICES = 16
-_MAX_FOLDERS = 64
 _MAX_IDLE_SECONDS = 86_400
 
 
@@ -344,13 +343,13 @@ def _check(config: Config, origin: str) -> None:
         for part in name.split("."):
             value = getattr(value, part)
         if value not in range_:
-            raise _out_of_range(origin, name, value, f"Choose a value from {range_}.")
+            raise config_checks.out_of_range(origin, name, value, f"Choose a value from {range_}.")
     if 0 < config.engine.context < _LEAST_CONTEXT:
         fix = f"Choose at least {_LEAST_CONTEXT}, or 0 for what fits."
-        raise _out_of_range(origin, "engine.context", config.engine.context, fix)
+        raise config_checks.out_of_range(origin, "engine.context", config.engine.context, fix)
     for model in ("target", "draft"):
         placement: Placement = getattr(config.engine, model)
-        _check_split(placement.tensor_split, f"engine.{model}", origin)
+        config_checks.split(placement.tensor_split, f"engine.{model}", origin)
         if placement.flash_attention == "off" and placement.kv_type != "f16":
             raise ConfigError(
                 f"{origin}: engine.{model}.kv_type = {placement.kv_type} needs flash attention.",
@@ -369,41 +368,10 @@ def _check(config: Config, origin: str) -> None:
                 "name, but not with http and https.",
                 param="server.origins",
             )
-    _check_corpus(config.draft.corpus, origin)
-    _check_remote(config.engine.remote, origin)
+    ranges.check_scales(config.models.adapters, origin)
+    config_checks.corpus(config.draft.corpus, origin)
+    config_checks.remote(config.engine.remote, origin)
     _check_upstream(config.upstream, origin)
-
-
-def _check_corpus(folders: tuple[str, ...], origin: str) -> None:
-    for place, folder in enumerate(folders):
-        if not folder.startswith(("/", "~/")) and folder != "~":
-            raise ConfigError(
-                f'{origin}: draft.corpus names "{folder}", which is no absolute path.',
-                fix='Write "/path" or "~/path", or run `localspec corpus add`.',
-                param="draft.corpus",
-            )
-        if folder in folders[:place] or place >= _MAX_FOLDERS:
-            raise ConfigError(
-                f'{origin}: draft.corpus names "{folder}" twice, or over {_MAX_FOLDERS} folders.',
-                fix="Name each folder once.",
-                param="draft.corpus",
-            )
-
-
-def _check_remote(remote: tuple[str, ...], origin: str) -> None:
-    for place, address in enumerate(remote):
-        if host_and_port(address) is None:
-            raise ConfigError(
-                f'{origin}: engine.remote names "{address}", which is no host:port.',
-                fix='Write ["10.0.0.2:50052"]: a name or an IPv4 address, and a port.',
-                param="engine.remote",
-            )
-        if address in remote[:place] or place >= _MAX_DEVICES:
-            raise ConfigError(
-                f'{origin}: engine.remote names "{address}" twice, or over {_MAX_DEVICES} hosts.',
-                fix="Name each worker-host once.",
-                param="engine.remote",
-            )
 
 
 def _check_upstream(upstreams: dict[str, Upstream], origin: str) -> None:
@@ -421,7 +389,9 @@ def _check_upstream(upstreams: dict[str, Upstream], origin: str) -> None:
             )
         if not 0 < upstream.idle_seconds <= _MAX_IDLE_SECONDS:
             fix = f"Choose a value from 1 to {_MAX_IDLE_SECONDS}."
-            raise _out_of_range(origin, f"{key}.idle_seconds", upstream.idle_seconds, fix)
+            raise config_checks.out_of_range(
+                origin, f"{key}.idle_seconds", upstream.idle_seconds, fix
+            )
         for model in upstream.models:
             if not model or owners.setdefault(model, name) != name:
                 raise ConfigError(
@@ -430,20 +400,3 @@ def _check_upstream(upstreams: dict[str, Upstream], origin: str) -> None:
                     fix="Name each model once.",
                     param=f"{key}.models",
                 )
-
-
-def _check_split(shares: tuple[float, ...], key: str, origin: str) -> None:
-    name = f"{key}.tensor_split"
-    fix = "Write one share for each GPU, such as [3, 1], or [] for what fits"
-    if len(shares) > _MAX_DEVICES or not all(0 <= share < math.inf for share in shares):
-        raise _out_of_range(origin, name, list(shares), f"{fix}; at most {_MAX_DEVICES}.")
-    if shares and not sum(shares) > 0:
-        raise ConfigError(
-            f"{origin}: {name} = {list(shares)} gives no device anything.",
-            fix=f"{fix}.",
-            param=name,
-        )
-
-
-def _out_of_range(origin: str, name: str, value: object, fix: str) -> ConfigError:
-    return ConfigError(f"{origin}: {name} = {value} is out of range.", fix=fix, param=name)

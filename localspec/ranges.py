@@ -6,11 +6,11 @@ Everything in range is safe: the sampler has a distribution for it, given finite
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from localspec.errors import ConfigError, RequestError
+from localspec.errors import ConfigError, RequestError, escaped
 
 if TYPE_CHECKING:  # the command line reads this table and starts without msgspec
     import msgspec
@@ -45,6 +45,9 @@ class Range:
 
         return msgspec.Meta(le=self.high)
 
+
+ADAPTER_SCALE = Range(-100, 100)
+"""Of a LoRA adapter: 1 is as it was trained, a negative one takes it away."""
 
 SAMPLING = {
     "temperature": Range(0, 100),
@@ -116,6 +119,19 @@ def check_chain(chain: SamplingParams, origin: str) -> None:
     if not short_breakers(chain.dry_sequence_breakers):
         fix = f"Name at most {MAX_BREAKERS} texts of 1 to {MAX_BREAKER_CHARS} characters."
         refuse("dry_sequence_breakers", [*chain.dry_sequence_breakers], fix)
+
+
+def check_scales(table: Mapping[str, Mapping[str, float]], origin: str) -> None:
+    """Refuse a configured scale of a LoRA adapter that is out of range. Raises ConfigError."""
+    for pattern, files in table.items():
+        for file, scale in files.items():
+            if scale not in ADAPTER_SCALE:
+                key = f"models.adapters.{pattern}"
+                raise ConfigError(
+                    escaped(f"{origin}: {key}: the scale of {file} is {scale}."),
+                    fix=f"Choose a value from {ADAPTER_SCALE}.",
+                    param=key,
+                )
 
 
 def known_samplers(names: Sequence[str]) -> bool:

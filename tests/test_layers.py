@@ -26,7 +26,7 @@ ROOTS = (REPOSITORY / "localspec", REPOSITORY / "daemon" / "localspec_daemon")
 
 LEAVES = {
     "errors", "chain", "types", "toml", "ranges", "machine", "config", "wire", "paths", "wording",
-    "web_origins", "streams", "outdated", "addresses", "built",
+    "web_origins", "streams", "outdated", "addresses", "built", "config_checks",
 }  # fmt: skip
 ENGINE = {"engine.core", "engine.kv", "engine.llama", "engine.exactness", "engine.speculation"}
 CORE = {
@@ -49,6 +49,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "outdated": set(),
     "ranges": {"errors", "chain"},
     "machine": {"errors"},
+    "config_checks": {"errors", "addresses"},
     "config": {
         "errors",
         "chain",
@@ -59,6 +60,7 @@ MAY_IMPORT: dict[str, set[str]] = {
         "web_origins",
         "outdated",
         "addresses",
+        "config_checks",
     },
     "wire": {"errors", "chain", "types", "machine", "config"},
     "control": LEAVES,

@@ -148,6 +148,43 @@ def weights(
         matrix(block + "ffn_down.weight", width, width * 2, inner)
 
 
+def lora(
+    path: Path,
+    *,
+    seed: int = 0,
+    rank: int = 4,
+    alpha: float = 8.0,
+    layers: int = 2,
+    width: int = 64,
+    architecture: str = "llama",
+    kind: str = "lora",
+    strength: float = 0.5,
+    only: tuple[str, ...] = (),
+    quantization: gguf.GGMLQuantizationType = gguf.GGMLQuantizationType.F16,
+) -> Path:
+    """Write a random LoRA adapter of a model that `build` writes, and return its path.
+
+    `only` keeps matrices with these names. The output is changed as well as every block.
+    """
+    writer = gguf.GGUFWriter(path, architecture)
+    writer.add_type("adapter")
+    writer.add_string("adapter.type", kind)
+    writer.add_float32("adapter.lora.alpha", alpha)
+    random = np.random.default_rng(seed)
+    shapes = {"attn_q": (width, width), "attn_v": (width // 2, width), "ffn_up": (width * 2, width)}
+    named = {
+        f"blk.{layer}.{name}": shape for layer in range(layers) for name, shape in shapes.items()
+    }
+    for name, (rows, columns) in named.items():
+        if only and name not in only:
+            continue
+        for end, size in (("lora_a", (rank, columns)), ("lora_b", (rows, rank))):
+            values = random.normal(0, strength * columns**-0.5 if end == "lora_a" else 1.0, size)
+            packed = gguf.quants.quantize(values.astype(np.float32), quantization)
+            writer.add_tensor(f"{name}.weight.{end}", packed, raw_dtype=quantization)
+    return ended(writer, path)
+
+
 def begun(
     path: Path,
     architecture: str,

@@ -9,18 +9,18 @@ from __future__ import annotations
 import difflib
 import functools
 import stat
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
 
 from localspec import paths
-from localspec.catalog import draft_heads, entries, filenames, header, origins
+from localspec.catalog import adapters, draft_heads, entries, filenames, header, origins
 from localspec.catalog.entries import Entry
 from localspec.catalog.memory import show_bytes
 from localspec.errors import BadGGUF, ConfigError, UnknownModel
-from localspec.wire.values import DraftHead
+from localspec.wire.values import Adapter, DraftHead
 
 DRAFTS_FILE = "drafts.json"
 _SUFFIX = ".gguf"
@@ -115,7 +115,33 @@ class Registry:
         for file in sorted(found.keys() - names.values()):
             stem = _normal(file)
             skipped.append(Skipped(file, f'the name "{stem}" is taken by {names[stem]}'))
-        return skipped
+        targets = [each.target for each in found.values()]
+        return [each for each in skipped if not self._adapts(self.directory / each.file, targets)]
+
+    @staticmethod
+    def _adapts(file: Path, targets: Iterable[Path]) -> bool:
+        """Whether a file is an adapter of one of these models."""
+        return adapters.is_adapter(file) and any(adapters.fits(each, file) for each in targets)
+
+    def adapters(
+        self, model: Model, table: Mapping[str, Mapping[str, float]], folder: Path
+    ) -> list[Adapter]:
+        """The LoRA adapters of a model that is here, by `[models.adapters]` and beside it.
+
+        Raises ConfigError, BadGGUF.
+        """
+        if model.path is None:
+            return []
+        beside = [path for path in self._files() if _is_gguf(path)]
+        names = (model.name, *model.aliases)
+        return adapters.given(names, table, folder, model.path, beside)
+
+    def _files(self) -> list[Path]:
+        """The files of the directory, in order."""
+        try:
+            return sorted(self.directory.iterdir())
+        except (FileNotFoundError, NotADirectoryError):
+            return []
 
     def drafts(self) -> dict[str, str]:
         """The drafts that the user attached: model name to draft name. Raises ConfigError."""
@@ -140,10 +166,7 @@ class Registry:
         if target.parent != self.directory:  # which a link in it leads to
             beside += sorted(target.parent.glob("*.gguf"))
             beside += sorted((target.parent / "heads").glob("*.gguf"))
-        try:
-            here = sorted(path for path in self.directory.iterdir() if _is_gguf(path))
-        except (FileNotFoundError, NotADirectoryError):
-            here = []
+        here = [path for path in self._files() if _is_gguf(path)]
         others = [each.path for each in self.models() if each.path]
         found, why = draft_heads.find(target, [*here, *beside], others, complete=complete)
         if found is None or not found.path:
@@ -244,11 +267,7 @@ class Registry:
         """Model files by file name, and the skipped files."""
         found: dict[str, _Found] = {}
         skipped: list[Skipped] = []
-        try:
-            candidates = sorted(self.directory.iterdir())
-        except (FileNotFoundError, NotADirectoryError):
-            return found, skipped
-        for path in candidates:
+        for path in self._files():
             if not _is_gguf(path):
                 continue
             try:
@@ -273,7 +292,9 @@ def _is_gguf(path: Path) -> bool:
 
 
 def _no_model(name: str, target: Path, size_bytes: int, modified: float) -> str:
-    """The reason why a file is no model: a projector by its name, or a head by what it says."""
+    """The reason why a file is no model: a projector by its name, or by what it says of itself."""
+    if adapters.is_adapter(target):
+        return "it is a LoRA adapter for none of the models here"
     read = filenames.read(name)
     other = (read and read.other) or draft_heads.is_head(target)
     return _unsound(target, size_bytes, modified) if other else ""

@@ -14,9 +14,10 @@ import click
 
 from localspec import paths
 from localspec.client import Client
-from localspec.errors import ConfigError
+from localspec.errors import ConfigError, LocalSpecError
 
 if TYPE_CHECKING:
+    from localspec.catalog.registry import Model, Registry
     from localspec.config import Config
 
 _TOLD = "localspec.cli.chosen"
@@ -58,6 +59,16 @@ def models_directory() -> Path:
     """The directory of models; as for `chat`, without a config.toml no settings are read."""
     chosen = settings().models.directory if paths.config_file().exists() else ""
     return Path(chosen).expanduser() if chosen else paths.models_dir()
+
+
+def adapters(registry: Registry, model: Model) -> list[str]:
+    """A sentence for each LoRA adapter of a model, or why one of the configuration has no use."""
+    table = settings().models.adapters if paths.config_file().exists() else {}
+    try:
+        found = registry.adapters(model, table, paths.config_file().parent)
+    except LocalSpecError as error:
+        return [error.message]
+    return [f"adapter {Path(each.path).name}, scale {each.scale:g}" for each in found]
 
 
 def upstream_models() -> list[str]:

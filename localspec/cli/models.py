@@ -66,6 +66,7 @@ def list_models(*, as_json: bool = False) -> None:
     registry = Registry(chosen.models_directory())
     rows, skipped = registry.models(), registry.skipped()
     broken = soundness.broken([model.path for model in rows if model.path])
+    lora = {model.name: chosen.adapters(registry, model) for model in rows}
     heads = {model.name: _head(registry, model.path) for model in rows if model.path}
     used = {Path(head.path).name for head, _ in heads.values() if head and head.path}
     skipped = [file for file in skipped if file.file not in used]
@@ -73,6 +74,7 @@ def list_models(*, as_json: bool = False) -> None:
         found = [
             _row(model)
             | {"broken": _why(model, broken) or None, "head": _head_row(heads.get(model.name))}
+            | {"adapters": lora[model.name]}
             for model in rows
         ]
         _emit({"models": found, "skipped": skipped})
@@ -93,6 +95,8 @@ def list_models(*, as_json: bool = False) -> None:
         click.echo(first)
         if below:  # a reason has to be read to its end
             click.echo(hung("  ", escaped(draft), columns()))
+        for said in lora[model.name]:
+            click.echo(hung("  ", escaped(said), columns()))
     click.echo(hung("", f"{len(entries.offers())} more: localspec models search", columns()))
     for file in skipped:
         skip = escaped(f"skipped {file.file}: {file.reason}")

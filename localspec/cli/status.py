@@ -145,6 +145,8 @@ def _placement_rows(model: Json) -> Iterator[tuple[str, str]]:
     if model.get("context"):
         yield "context", f"{model['context']} tokens of {model.get('context_train', '?')} trained"
     yield from _rows_as_they_are(model, "placement", "template")
+    for adapter in model.get("adapters") or []:
+        yield "adapter", f"{Path(adapter['path']).name}, scale {adapter['scale']:g}"
     if model.get("kv_cells"):
         held, cells = model.get("kv_held", 0), model["kv_cells"]
         yield "kv cache", f"{held} of {cells} tokens, at most {model.get('cells', cells)}"

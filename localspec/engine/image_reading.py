@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 
+from localspec.engine.adapters import Adapters
 from localspec.engine.images import ImageRows, Seeing, border
 from localspec.engine.kv.admission import KvAdmission
 from localspec.engine.session import Session
@@ -20,10 +21,11 @@ class ImageReading:
     Args:
         target: The model that reads them.
         room: Decides who goes on where cells are few.
+        adapters: Sets those of each forward.
     """
 
-    def __init__(self, target: Backend, room: KvAdmission) -> None:
-        self._target, self._room = target, room
+    def __init__(self, target: Backend, room: KvAdmission, adapters: Adapters) -> None:
+        self._target, self._room, self._adapters = target, room, adapters
 
     def held(self, slot: int, images: Sequence[ImageRows], length: int) -> int:
         """How much of a text a slot may go on holding, which holds so much of it."""
@@ -33,6 +35,7 @@ class ImageReading:
     def fitting(self) -> tuple[list[Session], int]:
         """The sessions that go on with tokens, and the draft nodes that there are cells for.
 
+        Of those with different adapters some: these are set.
         Of those that wait for an image the oldest has had a piece of it read.
 
         Raises:
@@ -41,19 +44,21 @@ class ImageReading:
         going, spare = self._room.fitting()
         waiting = [session for session in going if session.at_image]
         if not waiting:
-            return going, spare
+            return self._adapters.turn(going), spare
         try:
             self._read(waiting[0])
         except NoRoom as error:
             if not self._room.shrank:
                 raise
             _log.warning("%s", error)
-        return [session for session in going if session not in waiting], spare
+        reading = [session for session in going if session not in waiting]
+        return self._adapters.turn(reading), spare
 
     def _read(self, session: Session) -> None:
         image, target = session.image, self._target
         if image is None or not isinstance(target, Seeing):
             raise EngineError("This model reads no images.")
         vectors = image.piece(session.cached)
+        self._adapters.use(session.request.adapters)
         target.see(session.slot, session.cached, vectors, whole=image.whole)
         session.cached += len(vectors)

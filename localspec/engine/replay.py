@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
+from localspec.engine.adapters import Scales
 from localspec.engine.sampling import Sampler
 from localspec.engine.speculation.agreement import agreement
 from localspec.engine.speculation.drafting import indexed
@@ -43,7 +44,8 @@ class Script:
 
     `prediction` is what the client had expected, for the drafters. Prompt and text together fit
     the engine's context. `drafters` None asks all that are loaded, each for at most `max_draft`
-    tokens at a position. `client` keys the prefix cache, as in a request.
+    tokens at a position. `client` keys the prefix cache, and `adapters` are scales, as in a
+    request.
     """
 
     client: str
@@ -52,6 +54,7 @@ class Script:
     text: list[Token]
     drafters: list[str] | None
     max_draft: int
+    adapters: Scales = ()
 
 
 @dataclass(slots=True)
@@ -106,7 +109,9 @@ def replay(
     stage = _Stage(slot, script, engine.context, estimate)
     try:
         while held < len(tokens):
-            (logits, states, features), count = engine.read(slot, tokens, held, judged)
+            (logits, states, features), count = engine.read(
+                slot, tokens, held, judged, script.adapters
+            )
             stage.follow(held, features)
             held += count
             reading.score(logits, tokens[held - len(logits) + 1 : held + 1])
@@ -118,7 +123,7 @@ def replay(
                 if trace is not None:
                     reading.traces[name] = trace
     finally:
-        engine.leave(slot, script.client, tokens[:held])
+        engine.leave(slot, script.client, tokens[:held], adapters=script.adapters)
     return reading
 
 

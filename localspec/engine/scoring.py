@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Generator
 
+from localspec.engine.adapters import Scales
 from localspec.engine.block_max import BlockMax
 from localspec.engine.likelihood import Likelihood, likelihood
 from localspec.engine.step import Engine
@@ -11,7 +12,7 @@ from localspec.types import Token
 
 
 def score(
-    engine: Engine, client: str, prompt: list[Token], count: int
+    engine: Engine, client: str, prompt: list[Token], count: int, adapters: Scales = ()
 ) -> Generator[None, None, list[Likelihood]]:
     """Read a prompt from its beginning, in a slot of the engine between two of its steps.
 
@@ -30,7 +31,7 @@ def score(
     try:
         engine.target.truncate(slot, 0)
         while held < len(prompt):
-            seen, read = engine.read(slot, prompt, held, 0)
+            seen, read = engine.read(slot, prompt, held, 0, adapters)
             following = prompt[held + 1 : held + 1 + read]
             found += [
                 likelihood(BlockMax(row), token, count)
@@ -39,5 +40,5 @@ def score(
             held += read
             yield
     finally:
-        engine.leave(slot, client, prompt[:held])
+        engine.leave(slot, client, prompt[:held], adapters=adapters)
     return found

@@ -39,7 +39,8 @@ CONFIDENCE_TOKENS = 6
 class Request:
     """A request as the engine takes it: numbers only.
 
-    `client` keys the prefix cache. `route` is the router's word; only "speculating" opens drafters.
+    `client` keys the prefix cache: with `adapters`, the scales of the model's LoRA adapters, it is
+    their `owner`. `route` is the router's word; only "speculating" opens drafters.
     `expectation` tells how long the output may become, which amortises reading the prompt.
     `prediction` is what the client expects the output to be. `logprobs` asks for the likelihood of
     each token, with so many alternatives. `so_far` is output that was decided elsewhere: the
@@ -71,6 +72,7 @@ class Request:
     after_sampling: bool = False
     borders: tuple[int, ...] = ()
     images: Sequence[ImageRows] = ()
+    adapters: tuple[float, ...] = ()
 
     @property
     def text(self) -> list[Token]:

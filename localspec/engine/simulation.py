@@ -13,6 +13,7 @@ from typing import Literal, Protocol
 
 from localspec.control.forwards import forwards
 from localspec.control.round import Plan, Policy, Round, SessionStats, View
+from localspec.engine.adapters import Adapting, Scales
 from localspec.engine.kv.rollback import Rollback, restores, snapshots_of
 from localspec.engine.speculation.states import FeatureHead, Prediction
 from localspec.machine import History, Host, Machine
@@ -137,6 +138,16 @@ class SimulatedBackend:
         """As the backend leaves them, for nothing."""
         features: Floats | None = getattr(self._backend, "features", None)
         return features
+
+    @property
+    def adapters(self) -> int:
+        """As the backend has them."""
+        return self._backend.adapters if isinstance(self._backend, Adapting) else 0
+
+    def adapt(self, scales: Scales) -> None:
+        """As the backend does, for nothing."""
+        if isinstance(self._backend, Adapting):
+            self._backend.adapt(scales)
 
     def decode(self, rows: Sequence[Row]) -> Floats:
         """As the backend does. Raises what it raises; that takes no time."""

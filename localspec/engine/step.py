@@ -14,6 +14,7 @@ from localspec.control.overlap import Overlap
 from localspec.control.round import Policy, Round
 from localspec.engine import scheduler
 from localspec.engine.accounting import StepTimes, charge, observation
+from localspec.engine.adapters import Adapters, Scales
 from localspec.engine.batch import Batch, Batcher
 from localspec.engine.exactness.classes import Shape, layout_of
 from localspec.engine.exactness.separate import apart
@@ -22,7 +23,7 @@ from localspec.engine.kv.admission import RESERVED_TOKENS, KvAdmission
 from localspec.engine.kv.prefix_sharing import PrefixSharing
 from localspec.engine.kv.prefixes import Prefixes
 from localspec.engine.kv.rollback import StateCopies
-from localspec.engine.kv.slots import Slot, choose, common_prefix, idle
+from localspec.engine.kv.slots import Slot, SlotTexts, choose
 from localspec.engine.routing import SPECULATING
 from localspec.engine.sampling import Sampler
 from localspec.engine.session import Meter, Request, Session
@@ -49,7 +50,7 @@ class Limits:
     max_draft: int = 31
 
 
-class Engine:
+class Engine(SlotTexts):
     """Advances sessions on one target.
 
     Args:
@@ -89,6 +90,7 @@ class Engine:
         self._slots: list[Slot] = []
         self._chunks = scheduler.Chunks(limits.prefill_rows)
         self._before = self._alike = 0
+        self._adapters = Adapters(target)
         self.prefixes = Prefixes(target, drafters.values(), self._slots, clock)
         self.arrange(shape)
         self.vacate: Callable[[], None] = lambda: None  # called before a slot is taken
@@ -118,7 +120,7 @@ class Engine:
         self._room = KvAdmission(
             target, self._slots, self._sessions, shape.multiple, self.prefixes.lose
         )
-        self._images = ImageReading(target, self._room)
+        self._images = ImageReading(target, self._room, self._adapters)
         self._verification = Verification(self._drafting, ends=self._ends, multiple=shape.multiple)
         self._undo = StateCopies(self.target, shape.rollback, self.clock)
         trims = shape.rollback == "trim"
@@ -128,18 +130,7 @@ class Engine:
         self._showing = self.target if isinstance(self.target, StateBackend) else None
         self._tapped = self.target if isinstance(self.target, FeatureBackend) else None
 
-    def forget(self, slot: int) -> Slot:
-        """Let an idle slot remember nothing; what it did remember."""
-        found, self._slots[slot] = self._slots[slot], Slot(used=self._slots[slot].used)
-        self.target.truncate(slot, 0)
-        return found
-
     # --- sessions ---------------------------------------------------------------------------------
-
-    @property
-    def free_slots(self) -> int:
-        """Requests that could be admitted now."""
-        return sum(not slot.busy for slot in self._slots)
 
     @property
     def drafters(self) -> Mapping[str, Drafter]:
@@ -228,7 +219,13 @@ class Engine:
         self._drafting.close(session)
         length = session.cached if keep is None else min(session.cached, session.n_prompt + keep)
         request = session.request
-        self.leave(session.slot, request.client, session.tokens[:length], request.session)
+        self.leave(
+            session.slot,
+            request.client,
+            session.tokens[:length],
+            request.session,
+            adapters=request.adapters,
+        )
 
     def seat(
         self, client: str, prompt: Sequence[Token], session: str = "", *, reuse: bool = True
@@ -252,36 +249,28 @@ class Engine:
         self.seated += 1
         return index, shared
 
-    def leave(self, slot: int, client: str, held: list[Token], session: str = "") -> None:
+    def leave(
+        self,
+        slot: int,
+        client: str,
+        held: list[Token],
+        session: str = "",
+        *,
+        adapters: Scales = (),
+    ) -> None:
         """Free a slot, which keeps of its memory what `held` begins with: all of it, if it can."""
         self._room.foresee(slot)
         held = held[: self.target.truncate(slot, len(held))]
-        self._slots[slot] = Slot(client, held, used=self.steps, session=session)
-
-    def remembers(self, slot: int) -> bool:
-        """Whether the slot holds anything: a session, or a prefix for a later prompt."""
-        used = slot < len(self._slots)
-        return used and (self._slots[slot].busy or bool(self._slots[slot].tokens))
-
-    def used(self, slot: int) -> int:
-        """The step at which a slot got the text that it remembers."""
-        return self._slots[slot].used
-
-    def kept(self, slot: int) -> int:
-        """How many tokens an idle slot remembers."""
-        return len(self._slots[slot].tokens) if slot < len(self._slots) else 0
-
-    def shared(self, client: str, text: Sequence[Token]) -> int:
-        """How much of a text some idle slot holds; a hint, for any thread."""
-        mine = (slot.tokens for slot in self._slots if slot.client == client)
-        return max((common_prefix(tokens, text) for tokens in mine), default=0)
-
-    def held(self) -> list[tuple[int, list[Token]]]:
-        """The idle slots that remember a text, and what they remember; the latest used first."""
-        return [(slot, self._slots[slot].tokens) for slot in idle(self._slots)]
+        self._slots[slot] = Slot(client, held, self.steps, session=session, adapters=adapters)
+        self._adapters.rest(self._sessions)
 
     def read(
-        self, slot: int, tokens: Sequence[Token], start: int, judged: int
+        self,
+        slot: int,
+        tokens: Sequence[Token],
+        start: int,
+        judged: int,
+        adapters: Scales = (),
     ) -> tuple[Forward, int]:
         """One forward over given tokens, outside of any session, shaped like those of sessions.
 
@@ -290,6 +279,7 @@ class Engine:
             tokens: At most as many as the context holds.
             start: Where to go on; `start` < `len(tokens)`.
             judged: Positions from here on want logits; they are read apart from those before.
+            adapters: Scales of the model's adapters.
 
         Returns:
             What is seen of rows from `judged` on, valid until the next forward, and the number of
@@ -309,6 +299,7 @@ class Engine:
         ]
         self.steps += 1
         self._forwards(len(rows))
+        self._adapters.use(adapters)
         logits = self.target.decode(rows)
         if padding:
             self.target.truncate(slot, start + count)

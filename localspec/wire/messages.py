@@ -19,6 +19,7 @@ from localspec.wire.replayed import Trace as Trace  # noqa: PLC0414
 from localspec.wire.so_far import SoFar as SoFar  # noqa: PLC0414
 from localspec.wire.so_far import Spent as Spent  # noqa: PLC0414
 from localspec.wire.values import (
+    Adapter,
     CallDelta,
     DraftHead,
     PrefixFigures,
@@ -48,7 +49,8 @@ class Load(msgspec.Struct, frozen=True, tag="load"):
     `safe_kernels` loads plain kernels after a crash; the first `smaller` plans are left out after
     deaths for want of memory; plans keep to `host_bytes`. With a `machine` all times come from its
     table. `no_draft` is the reason to load no draft, `no_head` that to load no `head`; `template`
-    is the user's chat template.
+    is the user's chat template. `adapters` are LoRA adapters that are loaded with the model; their
+    places are their ids.
     """
 
     model: str
@@ -63,6 +65,7 @@ class Load(msgspec.Struct, frozen=True, tag="load"):
     head: DraftHead | None = None
     no_head: str = ""
     template: str | None = None
+    adapters: list[Adapter] = []
 
 
 class Generate(msgspec.Struct, frozen=True, tag="generate"):
@@ -73,6 +76,8 @@ class Generate(msgspec.Struct, frozen=True, tag="generate"):
     the supervisor established: it keys the prefix cache and the length statistics. `session` is the
     client's name of the conversation, by which it finds its slot again. `endpoint` is "chat" or
     "completion". `tools`, `tool_choice` and the like are as in OpenAI's chat, for every dialect.
+
+    Model: `lora` are scales of LoRA adapters by id, 0 for others; None is as they are loaded.
 
     Infill: `suffix` follows a `prompt` whose middle is wanted; `extra` are other files, `begun` is
     the middle's beginning, and a line indented less than `indent` ends it.
@@ -123,6 +128,7 @@ class Generate(msgspec.Struct, frozen=True, tag="generate"):
     after_sampling: bool = False
     tells_prompt: bool = False
     tells_reading: bool = False
+    lora: dict[int, float] | None = None
     so_far: SoFar | None = None
 
 

@@ -83,6 +83,13 @@ class Timings(msgspec.Struct, frozen=True):
         return {f"cache_{name}_n": cached * (name == origin) for name in ("slot", "memory", "disk")}
 
 
+class Adapter(msgspec.Struct, frozen=True):
+    """A LoRA adapter that fits its model, and its scale where a request names none."""
+
+    path: str
+    scale: float = 0.0
+
+
 class DraftHead(msgspec.Struct, frozen=True):
     """A head that fits its target. `layers` are those whose inputs it is given; `path` its file.
 

@@ -243,7 +243,7 @@ def _load(  # noqa: PLR0913, PLR0917 - everything that a load depends on
         measuring = Measuring(engine, profile, fresh=fresh)
         while command.machine and measuring.advance():  # nothing may depend on when requests come
             on_progress("probe", 1.0)
-        preparer = _preparer(engine, model, words.result(), parts)
+        preparer = _preparer(command, engine, model, words.result(), parts)
         probe, speedup = BackgroundProbe(engine, profile), loader.speedup(engine, profile)
         switch = ExactnessSwitch(
             loader, target, engine, controller, probe, off, why, others, preparer.format
@@ -316,11 +316,15 @@ def _begun(beside: Executor, work: Callable[[Model], _Made], model: Model) -> Fu
         raise MemoryError(str(error)) from error
 
 
-def _preparer(engine: Engine, model: Model, known: _Known, parts: ExitStack) -> RequestPreparer:
+def _preparer(
+    command: Load, engine: Engine, model: Model, known: _Known, parts: ExitStack
+) -> RequestPreparer:
     """The request preparer, with a sandbox that `parts` closes."""
     sandbox = Sandbox()
     parts.callback(sandbox.close)
     longest_bytes = max(known.vocabulary.longest_bytes, known.markers.longest_bytes)
     prompts = Prompts(model, known.markers, longest_bytes, sandbox, known.words)
     grammars = Grammars(known.vocabulary, sandbox)
-    return RequestPreparer(model, lambda: engine.context, engine.drafters, prompts, grammars)
+    return RequestPreparer(
+        model, lambda: engine.context, engine.drafters, prompts, grammars, command.adapters
+    )

@@ -25,6 +25,7 @@ from localspec.engine.pieces import Pieces, whole
 from localspec.engine.step import Engine
 from localspec.wire.messages import Load
 from localspec.worker import planning, strict_cost
+from localspec.worker.load_files import adapter_files
 from localspec.worker.profile import fingerprint
 from localspec.worker.strict_cost import RequestForwards, StrictCost
 
@@ -51,7 +52,8 @@ class ExactnessChoice:
 
         A damaged file counts as no verdict, and so does an unsure verdict after a day.
         """
-        key = fingerprint(files, command.config.engine, build, command.safe_kernels)
+        known = [*files, *adapter_files(command)]
+        key = fingerprint(known, command.config.engine, build, command.safe_kernels)
         path = paths.cache_dir() / "exactness" / f"{files[0].stem}-{key}.json"
         try:
             verdict = msgspec.json.decode(paths.read_own(path), type=StrictCost)

@@ -276,10 +276,11 @@ class Reread:
         text = texts[-1]
         slot, start = engine.seat(text.client, text.tokens, text.session)
         try:
-            _, count = engine.read(slot, text.tokens, start, len(text.tokens))
+            _, count = engine.read(slot, text.tokens, start, len(text.tokens), text.adapters)
         except NoRoom:
             count, start = 0, 0
-        engine.leave(slot, text.client, text.tokens[: start + count], text.session)
+        held = text.tokens[: start + count]
+        engine.leave(slot, text.client, held, text.session, adapters=text.adapters)
         if not count:
             texts.pop()
         self._seated = engine.seated

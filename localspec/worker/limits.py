@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from types import MappingProxyType
 
 from localspec import ranges
@@ -12,6 +12,7 @@ from localspec.errors import RequestError, TooLarge
 from localspec.ranges import Range
 from localspec.types import SamplingParams, SpeculationParams
 from localspec.wire.messages import Generate
+from localspec.wire.values import Adapter
 
 MAX_PROMPT_BYTES = 8 * 1024 * 1024
 MAX_WORD_CHARS = 200_000
@@ -61,6 +62,27 @@ def check(
             "ignore_eos and response_format exclude each other: finished JSON must end.",
             param="ignore_eos",
         )
+
+
+def scales(request: Generate, adapters: Sequence[Adapter]) -> tuple[float, ...]:
+    """The scale of each adapter of the model. Raises RequestError for one that it has not."""
+    if request.lora is None:
+        return tuple(each.scale for each in adapters)
+    for id_, scale in request.lora.items():
+        if not 0 <= id_ < len(adapters):
+            has = f"0 to {len(adapters) - 1}" if adapters else "none"
+            raise RequestError(
+                f"lora names the adapter {id_}; this model has {has}.",
+                fix="GET /lora-adapters lists them; [models.adapters] in config.toml adds some.",
+                param="lora",
+            )
+        if scale not in ranges.ADAPTER_SCALE:
+            raise RequestError(
+                f"The scale of adapter {id_} is {scale}.",
+                fix=f"Choose a value from {ranges.ADAPTER_SCALE}.",
+                param="lora",
+            )
+    return tuple(request.lora.get(id_, 0.0) for id_ in range(len(adapters)))
 
 
 def check_tokens(tokens: Iterable[int], n_vocab: int, param: str) -> None:

@@ -9,6 +9,11 @@ from localspec.errors import ModelError
 from localspec.wire.messages import Load
 
 
+def adapter_files(command: Load) -> list[Path]:
+    """The files of LoRA adapters, by their ids."""
+    return [Path(adapter.path) for adapter in command.adapters]
+
+
 def model_files(command: Load) -> list[Path]:
     """The files of target and draft.
 

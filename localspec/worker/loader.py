@@ -31,7 +31,7 @@ from localspec.worker.exactness_choice import with_exactness
 from localspec.worker.exactness_probe import BackgroundProbe
 from localspec.worker.fed_heads import FedHead
 from localspec.worker.kernel_speedup import KernelSpeedup
-from localspec.worker.load_files import model_files
+from localspec.worker.load_files import adapter_files, model_files
 from localspec.worker.profile import Profile
 from localspec.worker.thread_choice import ThreadChoice
 
@@ -139,6 +139,8 @@ class Loader:
         first = blocks - self.plan.target.gpu_layers
         apart = range(first, first + self.plan.target.experts)
         model = self._model("target", self.files[0], placement, lent, apart)
+        for adapter in self.command.adapters:
+            model.adopt(Path(adapter.path))
         if self.command.template is not None:
             model.chat_template = self.command.template
         rows = max(self.plan.rows, *POINTS)
@@ -207,7 +209,7 @@ class Loader:
         where = (plan.target, plan.draft, plan.slots, probed, cores.counts(), shows, *leaves)
         command = with_exactness(self.command, exactness)
         return Profile.open(
-            self.files,
+            [*self.files, *adapter_files(self.command)],
             command.config.engine,
             self.build,
             command.safe_kernels,
@@ -371,6 +373,7 @@ class Loader:
             most_cells=self.plan.cells,
             lazy=planning.own().lazy(placement, on_cpu=model.on_cpu),
             snapshots=self.plan.snapshots if stage == "target" else 0,
+            adapts=stage == "target",
             # On a device another count of sequences needs a new graph, which may take longer than
             # the forward: until that is priced there, drafts are chains.
             branching=stage == "target" and model.on_cpu and not self.command.machine,

@@ -23,6 +23,7 @@ from localspec.catalog.parts import Layout
 from localspec.catalog.plan import Amounts, Plan, Wish
 from localspec.config import Placement
 from localspec.wire.messages import DeviceMemory, Load
+from localspec.worker.load_files import adapter_files
 
 if TYPE_CHECKING:
     from localspec.engine.llama import rpc
@@ -68,7 +69,8 @@ def plans(command: Load, files: Sequence[Path], there: Sequence[Device]) -> list
         BadGGUF: a file cannot be used.
         ConfigError: a device that is not there.
     """
-    there = _bounded(there, command.host_bytes)
+    adapters = sum(file.stat().st_size for file in adapter_files(command))
+    there = _bounded(there, command.host_bytes, adapters)
     wish = _wish(command, files)
     if any(device.kind == "remote" for device in there):
         wish = dataclasses.replace(wish, head=None)  # `fed_heads.py` says why
@@ -121,14 +123,18 @@ def _outline(file: Path) -> Outline:
     return outline(_header(file))
 
 
-def _bounded(there: Sequence[Device], host_bytes: int | None) -> list[Device]:
-    """The devices, with no more of the host's memory than the supervisor allows."""
-    return [
-        msgspec.structs.replace(device, free_bytes=min(device.free_bytes, host_bytes))
-        if device.kind == "cpu" and host_bytes is not None
-        else device
-        for device in there
-    ]
+def _bounded(there: Sequence[Device], host_bytes: int | None, adapters: int) -> list[Device]:
+    """The devices, with no more of the host's memory than the supervisor allows.
+
+    So many bytes of `adapters` lie beside the layers, wherever these are.
+    """
+    found = []
+    for device in there:
+        free = device.free_bytes
+        if device.kind == "cpu" and host_bytes is not None:
+            free = min(free, host_bytes)
+        found.append(msgspec.structs.replace(device, free_bytes=max(0, free - adapters)))
+    return found
 
 
 def main() -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import logging
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,6 +15,7 @@ from localspec.catalog import joining
 from localspec.errors import BadGGUF
 from localspec.prefixes import identity
 from localspec.worker import planning
+from localspec.worker.load_files import adapter_files
 
 if TYPE_CHECKING:
     from localspec.worker.loader import Loader
@@ -34,9 +36,9 @@ class Facts:
     others: Any
 
     @classmethod
-    def of(cls, first: Path, *others: Any) -> Facts:
+    def of(cls, first: Path, adapters: Sequence[Path], *others: Any) -> Facts:
         """The facts of a model that is about to be loaded. Raises OSError, BadGGUF."""
-        parts = tuple(joining.parts(first))
+        parts = (*joining.parts(first), *adapters)
         return cls(parts, tuple(map(identity.state, parts)), others)
 
     def fingerprint(self, forwards: Any) -> str | None:
@@ -70,8 +72,9 @@ def facts(loader: Loader) -> dict[str, Facts]:
         # Two sets of rotations: which one is used depends on how long a text may become.
         longest = plan.context if planning.ropes(file) > 1 else 0
         remote = engine.remote if role == "target" else ()
+        adapters = adapter_files(command) if role == "target" else []
         try:
-            found[role] = Facts.of(file, common, placement, layout, longest, remote)
+            found[role] = Facts.of(file, adapters, common, placement, layout, longest, remote)
         except (OSError, BadGGUF) as error:
             _log.warning("no prefixes file=%s reason=%s", file, error)
     return found

@@ -10,6 +10,7 @@ import msgspec
 
 from localspec import ranges
 from localspec.chain import SamplingParams
+from localspec.engine.adapters import Scales, owner
 from localspec.engine.chain import Breakers, repeats
 from localspec.engine.kv.slots import common_prefix
 from localspec.errors import RequestError
@@ -23,7 +24,7 @@ from localspec.text.spelling import spelled_by
 from localspec.text.thought_limit import Marks, ThoughtLimit
 from localspec.types import Drafter, Token
 from localspec.wire.messages import Generate, Tokenize
-from localspec.wire.values import TokenLogprob
+from localspec.wire.values import Adapter, TokenLogprob
 from localspec.worker import limits
 from localspec.worker.grammars import Grammars
 from localspec.worker.output_parser import OutputParser
@@ -58,8 +59,15 @@ class PreparedRequest:
     """Log-probabilities of the prompt, once computed for an echo."""
     scoring_seconds: float = 0.0
     """Seconds that computing these took."""
+    adapters: Scales = ()
+    """The scale of each adapter of the model."""
     borders: tuple[int, ...] = ()
     """Where a later prompt of the conversation is likely to part from this one, for states."""
+
+    @property
+    def owner(self) -> str:
+        """The key of what is kept of its text: the client and its adapters."""
+        return owner(self.request.client, self.adapters)
 
     @property
     def warms(self) -> bool:
@@ -94,15 +102,17 @@ class RequestPreparer:
         drafters: The sources that a request may choose from, by name.
         prompts: Tokenizes prompts.
         grammars: Makes constraints.
+        adapters: The LoRA adapters that the model was loaded with.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913, PLR0917 - all that a request is prepared with
         self,
         model: Model,
         context: Callable[[], int],
         drafters: Mapping[str, Drafter],
         prompts: Prompts,
         grammars: Grammars,
+        adapters: Sequence[Adapter] = (),
     ) -> None:
         self._model = model
         self._context = context
@@ -115,6 +125,7 @@ class RequestPreparer:
         self._prompts = prompts
         self._dialogue = Dialogue(prompts.template, prompts.render, model.control)
         self._grammars = grammars
+        self._adapters = adapters
         self._known_breakers: dict[tuple[str, ...], Breakers] = {}
         """The breakers of the latest request that had any: finding them reads every token."""
 
@@ -167,6 +178,7 @@ class RequestPreparer:
             echo=self._echo(request, prompt),
             typed=typed,
             parser=self._parser(request, turn),
+            adapters=limits.scales(request, self._adapters),
             borders=self._borders(request, prompt) if self._model.has_state else (),
         )
 

@@ -29,7 +29,13 @@ class PromptLogprobs:
         """Read the prompt in a free slot, piece by piece; returns the request with its scores."""
         request, prompt, clock = self.prepared.request, self.prepared.prompt, loaded.engine.clock
         began = clock()
-        found = yield from score(loaded.engine, request.client, prompt, request.logprobs or 0)
+        found = yield from score(
+            loaded.engine,
+            self.prepared.owner,
+            prompt,
+            request.logprobs or 0,
+            self.prepared.adapters,
+        )
         first = Likelihood(prompt[0], math.nan, ())  # nothing precedes it
         told = [spelled(each, loaded.model.spelled) for each in (first, *found)]
         return replace(self.prepared, scored=told, scoring_seconds=clock() - began)

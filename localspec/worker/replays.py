@@ -101,7 +101,15 @@ class Replays:
         most = loaded.engine.max_draft
         if wish.max_draft is not None:
             most = min(most, wish.max_draft)
-        script = Script(asked.client, prompt, prepared.prediction, text, wish.drafters, most)
+        script = Script(
+            prepared.owner,
+            prompt,
+            prepared.prediction,
+            text,
+            wish.drafters,
+            most,
+            prepared.adapters,
+        )
         return ReplayRequest(asked.id, script)
 
     def take(self, request: ReplayRequest | PromptLogprobs) -> None:

@@ -6,7 +6,6 @@ import logging
 from collections.abc import Callable, Iterator
 from typing import Protocol
 
-from localspec.engine.calibrate import FAR_TOKENS
 from localspec.engine.session import Request, Session
 from localspec.engine.speculation.verification import StepOutput
 from localspec.engine.step import Engine
@@ -29,7 +28,6 @@ from localspec.wire.messages import (
     Forget,
     Generate,
     Goodbye,
-    Heartbeat,
     Load,
     Question,
     QuestionAnswer,
@@ -43,6 +41,7 @@ from localspec.worker import replays
 from localspec.worker.answer import Answer, never_started
 from localspec.worker.assemble import Loaded
 from localspec.worker.demand import Demand
+from localspec.worker.heartbeat import heartbeat
 from localspec.worker.preparation import PreparedRequest
 from localspec.worker.preprocessing import Preprocessing
 from localspec.worker.preprocessing import Request as Unread
@@ -184,7 +183,7 @@ class Service:
             return answer_question(request, self._loaded.model, self._loaded.preparer)
         prepared = self._loaded.preparer.prepare(request)
         if request.reuse:
-            self._loaded.prefixes.fetch(request.client, prepared.prompt)
+            self._loaded.prefixes.fetch(prepared.owner, prepared.prompt)
         return prepared
 
     def _collect(self) -> None:
@@ -245,7 +244,7 @@ class Service:
             if self._demand.waits(prepared):
                 break
             if not self._engine.prefix_sharing.ready(
-                request.client, prepared.prompt, request.session
+                prepared.owner, prepared.prompt, request.session
             ):
                 continue
             self._waiting.take(waiting.id)
@@ -305,7 +304,7 @@ class Service:
         reason, expectation = self._loaded.router.route(prepared)
         return Request(
             id=request.id,
-            client=request.client,
+            client=prepared.owner,
             prompt=prepared.prompt,
             sampling=prepared.sampling,
             speculation=request.speculation,
@@ -323,6 +322,7 @@ class Service:
             reuse=request.reuse,
             after_sampling=request.after_sampling,
             borders=prepared.borders,
+            adapters=prepared.adapters,
         )
 
     def _step(self) -> None:
@@ -412,34 +412,14 @@ class Service:
             self._beat(now)
 
     def _beat(self, now: float) -> None:
-        totals, corpus = self._totals, self._loaded.corpus
         self._line.send(
-            Heartbeat(
+            heartbeat(
+                self._loaded,
+                self._totals,
+                self._totals.rate(now - self._beat_at),
                 steps=self._engine.steps + self._replays.steps + self._loaded.decision.step.done,
                 active=len(self._answers) + self._replays.active,
                 waiting=len(self._waiting) + self._replays.waiting + self._preprocessing.pending,
-                prompt_tokens_total=totals.prompt_tokens,
-                completion_tokens_total=totals.completion_tokens,
-                drafted_total=dict(totals.drafted),
-                accepted_total=dict(totals.accepted),
-                routing=dict(totals.routing),
-                decode_tokens_per_second=totals.rate(now - self._beat_at),
-                cost_ms_by_rows=self._loaded.cost_ms_by_rows(),
-                draft_ms=self._loaded.draft_ms(),
-                host_ms=round(self._loaded.profile.costs.host_seconds * 1000, 3),
-                host_row_ms=round(self._loaded.profile.costs.host_row_seconds * 1000, 4),
-                far_tokens=FAR_TOKENS,
-                far_ms_by_rows=self._loaded.cost_ms_by_rows(FAR_TOKENS),
-                far_draft_ms=self._loaded.draft_ms(FAR_TOKENS),
-                measuring=self._loaded.idle.measuring or not self._loaded.decision.over,
-                checking=None if self._loaded.decision.over else self._loaded.decision.step,
-                exactness_detail=self._loaded.probe.detail,
-                kernels=self._loaded.kernels,
-                corpus=corpus.sentence if corpus else "",
-                indexing=not corpus.over if corpus else False,
-                gpus=self._loaded.gpus(),
-                prefixes=self._loaded.prefixes.figures(),
-                **self._loaded.kv(),
             )
         )
         self._beat_at = now

@@ -13,6 +13,7 @@ from localspec.config import Placement
 from localspec.control.overlap import Overlap
 from localspec.control.round import Policy
 from localspec.drafters import load, takes
+from localspec.engine.adapters import Scales, owner
 from localspec.engine.exactness import classes
 from localspec.engine.exactness.classes import Shape
 from localspec.engine.llama.context import Context
@@ -110,19 +111,21 @@ class Harness:
         ignore_eos: bool = True,
         client: str = "someone",
         prediction: Sequence[Token] = (),
+        adapters: Scales = (),
     ) -> Request:
         """A request for `tokens` tokens."""
         if isinstance(prompt, str):
             prompt = self.target.tokenize(prompt, add_special=True, parse_special=True)
         return Request(
             id="r",
-            client=client,
+            client=owner(client, adapters),
             prompt=prompt,
             sampling=sampling,
             speculation=speculation or SpeculationParams(mode="always"),
             max_tokens=tokens,
             ignore_eos=ignore_eos,
             prediction=prediction,
+            adapters=adapters,
         )
 
 
@@ -149,9 +152,12 @@ def opened(
     context: int,
     strict: bool = True,
     snapshots: int = 0,
+    adapters: Sequence[Path] = (),
 ) -> Iterator[Harness]:
     """Two models and their contexts, probed for their exactness and closed again."""
     target, draft = Model.load(target_path), Model.load(draft_path)
+    for adapter in adapters:
+        target.adopt(adapter)
     memory, draft_memory = (
         Context.open(
             model,
@@ -162,6 +168,7 @@ def opened(
             streams=strict,
             snapshots=snapshots,
             branching=True,
+            adapts=model is target,
         )
         for model in (target, draft)
     )

@@ -22,7 +22,7 @@ from localspec.wire.messages import Generate, Message
 from localspec_daemon.api.chain import Chain, biased_texts, given, sampling, whole
 from localspec_daemon.api.dialect import Caller, ParsedRequest
 
-Body = TypeVar("Body", bound=msgspec.Struct)
+Body = TypeVar("Body")
 
 IMAGES = {"image", "image_url", "input_image"}
 UNSEEN = "[An image, which this model cannot see.]"

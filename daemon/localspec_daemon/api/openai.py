@@ -291,6 +291,7 @@ def shared(request: Request, config: Config) -> Json:
         "after_sampling": request.post_sampling_probs,
         "tells_prompt": request.verbose,
         "tells_reading": request.return_progress,
+        "lora": {each.id: each.scale for each in request.lora} if request.lora else None,
     }
 
 

@@ -77,7 +77,6 @@ class Foreign(TextRequest):
     image_data: Any = None
     modalities: Any = None
     web_search_options: Any = None
-    lora: Any = None
     functions: Any = None
     function_call: Any = None
     n_cache_reuse: Any = None
@@ -102,7 +101,6 @@ NEUTRAL: dict[str, tuple[Any, ...]] = {
     "image_data": (None, []),
     "modalities": (None, ["text"]),
     "web_search_options": (None,),
-    "lora": (None, []),
     "functions": (None, []),
     "function_call": (None, "none", "auto"),
     "n_cache_reuse": (None, 0),
@@ -130,6 +128,13 @@ LLAMA_ONLY: dict[str, tuple[Any, ...]] = {
 """The same for fields that shape llama-server's own answers; OpenAI's endpoints refuse them."""
 
 
+class LoraScale(msgspec.Struct):
+    """The scale of one LoRA adapter, by its id."""
+
+    id: int
+    scale: float = 0.0
+
+
 class Request(Foreign):
     """The fields that chats and completions share, with llama-server's own.
 
@@ -137,7 +142,8 @@ class Request(Foreign):
     `t_max_prompt_ms` ends an answer without a token that long after its begin; its prompt is read
     on as a warm-up. `sse_ping_interval` is the seconds that a stream may be silent, -1 for ever.
     `n_keep` has no effect: context is never shifted, so all of a prompt is kept. `backend_sampling`
-    chooses where tokens are sampled, which changes no answer.
+    chooses where tokens are sampled, which changes no answer. `lora` are scales of LoRA adapters;
+    those that it leaves out have none, and an empty list is as none was sent.
     """
 
     stream_options: StreamOptions | None = None
@@ -169,6 +175,7 @@ class Request(Foreign):
     guided_choice: list[str] | None = None
     prompt_cache_key: str | None = None
     id_slot: int | None = None
+    lora: list[LoraScale] | None = None
 
 
 class ChatRequest(Request):

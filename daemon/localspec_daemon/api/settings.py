@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from localspec.chain import RANDOM_SEED, SamplingParams
 from localspec.ranges import SAMPLERS
@@ -66,6 +66,7 @@ def settings(  # noqa: PLR0913 - what a request may say besides its chain
     timings_per_token: bool = False,
     after_sampling: bool = False,
     thoughts_apart: bool = True,
+    lora: Mapping[int, float] | None = None,
 ) -> Json:
     """Returns all of llama-server's settings."""
     most = NO_BOUND if max_tokens is None else max_tokens
@@ -90,7 +91,7 @@ def settings(  # noqa: PLR0913 - what a request may say besides its chain
         "timings_per_token": timings_per_token,
         "post_sampling_probs": after_sampling,
         "backend_sampling": False,
-        "lora": [],
+        "lora": [{"id": id_, "scale": scale} for id_, scale in (lora or {}).items()],
     }
 
 
@@ -109,4 +110,5 @@ def of_request(one: Generate, *, stream: bool, timings_per_token: bool) -> Json:
         timings_per_token=timings_per_token,
         after_sampling=one.after_sampling,
         thoughts_apart=one.reasoning_apart,
+        lora=one.lora,
     )

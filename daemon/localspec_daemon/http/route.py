@@ -40,7 +40,7 @@ class Route:
     path: str
     handler: Handler
     about: str
-    takes: type[msgspec.Struct] | None = None
+    takes: Any = None
     gives: Any = None
     stream: Stream | None = None
     queries: tuple[str, ...] = ()

@@ -32,6 +32,7 @@ from localspec_daemon.api.types import own as own_answers
 from localspec_daemon.api.types import responses as responses_answers
 from localspec_daemon.http import (
     embeddings,
+    lora,
     models,
     ollama_models,
     openapi,
@@ -325,6 +326,27 @@ MODELS = (
             models.slots,
             "How many requests are answered.",
             gives=list[llama_answers.Slot],
+            queries=("model",),
+        )
+    ),
+    *_both(
+        Route(
+            "GET",
+            "/lora-adapters",
+            lora.adapters,
+            "The LoRA adapters of a model.",
+            gives=list[llama_answers.LoraAdapter],
+            queries=("model",),
+        )
+    ),
+    *_both(
+        Route(
+            "POST",
+            "/lora-adapters",
+            lora.set_scales,
+            "Scales of LoRA adapters for requests that name none.",
+            list[openai_types.LoraScale],
+            llama_answers.Done,
             queries=("model",),
         )
     ),

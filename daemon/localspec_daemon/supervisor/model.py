@@ -78,6 +78,8 @@ class Model:
         self._loading_cancelled = False
         self.resident = False
         self.fallbacks = Fallbacks()
+        self.lora: dict[int, float] | None = None
+        """Scales of adapters for requests that name none, by POST /lora-adapters."""
         self.host_bytes: int | None = None
         self.displaced: list[str] = []
         self._helped = False

@@ -223,6 +223,7 @@ def _same(one: Load, other: Load) -> bool:
         and one.head == other.head
         and one.machine == other.machine
         and one.template == other.template
+        and one.adapters == other.adapters
         and one.config.engine == other.config.engine
         and one.config.speculation == other.config.speculation
         and one.config.draft == other.config.draft

@@ -12,8 +12,9 @@ from localspec.catalog.devices import Device
 from localspec.catalog.registry import Model as Entry
 from localspec.config import Config
 from localspec.wire.messages import DeviceMemory
-from localspec.wire.values import PrefixFigures
+from localspec.wire.values import Adapter, PrefixFigures
 from localspec_daemon.supervisor import memory_use
+from localspec_daemon.supervisor.adapted import current
 from localspec_daemon.supervisor.memory_admission import loaded
 from localspec_daemon.supervisor.model import Model
 
@@ -50,6 +51,7 @@ class ModelStatus(msgspec.Struct, frozen=True, omit_defaults=True):
     cells: int | None = None
     placement: str | None = None
     template: str | None = None
+    adapters: list[Adapter] | None = None
     kv_held: int | None = None
     kv_cells: int | None = None
     prefixes: PrefixFigures | None = None
@@ -206,6 +208,7 @@ def _of_model(model: Model, *, default: bool) -> ModelStatus:
         active=min(model.requests, model.load.config.engine.slots),
         queued=model.queued,
         idle_seconds=None if model.requests else now - model.used_at,
+        adapters=current(model.load.adapters, model.lora) or None,
     )
     return msgspec.structs.replace(status, **_of_worker(model))
 

@@ -19,6 +19,7 @@ from localspec import machine, paths
 from localspec.catalog import devices, templates
 from localspec.catalog.registry import Model as Entry
 from localspec.catalog.registry import Registry, Resolved
+from localspec.config import Models
 from localspec.errors import (
     BadGGUF,
     ConfigError,
@@ -28,9 +29,10 @@ from localspec.errors import (
     UnknownModel,
 )
 from localspec.wire.messages import Generate, Load, Progress, Replay
-from localspec.wire.values import DraftHead
+from localspec.wire.values import Adapter, DraftHead
 from localspec_daemon.api.relay import Route, route
 from localspec_daemon.supervisor import installation
+from localspec_daemon.supervisor.adapted import adapted
 from localspec_daemon.supervisor.aliases import Aliases
 from localspec_daemon.supervisor.broadcast import Broadcast
 from localspec_daemon.supervisor.model import Model
@@ -161,7 +163,7 @@ class Supervisor:
         record = Record(request.id, model.name, request.client, clock())
         tally = self.tallies[model.name]
         try:
-            events = model.generate(request, self.config.server.max_queue)
+            events = model.generate(adapted(request, model.lora), self.config.server.max_queue)
             async with aclosing(events):
                 async for event in events:
                     record.see(event, clock())
@@ -315,11 +317,12 @@ class Supervisor:
     async def _resolve(self, name: str, *, aliases: bool = False) -> tuple[Load, Files]:
         """The worker's Load for that name, and its files."""
         table = Aliases(self.config.models) if aliases and not route(self.config, name) else None
-        found, head, files = await self._query_registry(
-            lambda registry: _found(registry, name, table, self.config.models.default)
+        models, folder = self.config.models, self.config_path.parent
+        found, head, adapters, files = await self._query_registry(
+            lambda registry: _found(registry, name, table, models, folder)
         )
         template = None
-        if self.config.models.templates:
+        if models.templates:
             template = self.template(await self.entry(found.name))
         timed = self.config.engine.machine
         load = Load(
@@ -331,6 +334,7 @@ class Supervisor:
             no_head=head[1],
             config=self.config,
             template=template,
+            adapters=adapters,
         )
         return load, files
 
@@ -354,22 +358,27 @@ def _as_default(error: UnknownModel) -> UnknownModel:
 
 
 def _found(
-    registry: Registry, name: str, aliases: Aliases | None, default: str
-) -> tuple[Resolved, tuple[DraftHead | None, str], Files]:
-    """The model of that name, its head or why it has none, and the files.
+    registry: Registry, name: str, aliases: Aliases | None, models: Models, folder: Path
+) -> tuple[Resolved, tuple[DraftHead | None, str], list[Adapter], Files]:
+    """The model of that name, its head or why it has none, its adapters, and the files.
 
-    Runs in a thread. Raises UnknownModel, OSError.
+    Runs in a thread. Raises UnknownModel, ConfigError for an adapter, OSError.
     """
     wanted = aliases.meant(name, registry) if aliases else name
     try:
         found = registry.resolve(wanted)
     except UnknownModel as error:
-        raise _as_default(error) if wanted == default else error from None
+        raise _as_default(error) if wanted == models.default else error from None
     try:
         head = registry.head(found.target_path)
     except BadGGUF:  # of the target, which is refused when it is loaded
         head = None, ""
     own = Path(head[0].path) if head[0] and head[0].path else None
-    files = map(Path.stat, filter(None, (found.target_path, found.draft_path, own)))
+    try:
+        adapters = registry.adapters(registry.find(found.name), models.adapters, folder)
+    except BadGGUF:
+        adapters = []
+    paths_ = (found.target_path, found.draft_path, own, *(Path(each.path) for each in adapters))
+    files = map(Path.stat, filter(None, paths_))
     stamps = tuple((file.st_dev, file.st_ino, file.st_size, file.st_mtime_ns) for file in files)
-    return found, head, stamps
+    return found, head, adapters, stamps

@@ -5,14 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from localspec.types import Token
+from localspec.types import Backend, Token
 
 
 @dataclass(slots=True)
 class Slot:
     """The contents of a slot's memory after its session: whose tokens, and how recently used.
 
-    `session` is what the client called the conversation.
+    `client` is the key of whose they are, `session` what the client called the conversation.
+    `adapters` are the scales with which they were read.
     """
 
     client: str = ""
@@ -20,6 +21,7 @@ class Slot:
     used: int = 0
     busy: bool = False
     session: str = ""
+    adapters: tuple[float, ...] = ()
 
 
 def common_prefix(one: Sequence[Token], other: Sequence[Token]) -> int:
@@ -63,6 +65,46 @@ def idle(slots: Sequence[Slot]) -> list[int]:
     """Idle slots that remember a text; the latest used first."""
     found = [slot for slot in range(len(slots)) if not slots[slot].busy and slots[slot].tokens]
     return sorted(found, key=lambda slot: -slots[slot].used)
+
+
+class SlotTexts:
+    """The part of an engine that says what its slots remember."""
+
+    target: Backend
+    _slots: list[Slot]
+
+    @property
+    def free_slots(self) -> int:
+        """Requests that could be admitted now."""
+        return sum(not slot.busy for slot in self._slots)
+
+    def forget(self, slot: int) -> Slot:
+        """Let an idle slot remember nothing; what it did remember."""
+        found, self._slots[slot] = self._slots[slot], Slot(used=self._slots[slot].used)
+        self.target.truncate(slot, 0)
+        return found
+
+    def remembers(self, slot: int) -> bool:
+        """Whether the slot holds anything: a session, or a prefix for a later prompt."""
+        used = slot < len(self._slots)
+        return used and (self._slots[slot].busy or bool(self._slots[slot].tokens))
+
+    def used(self, slot: int) -> int:
+        """The step at which a slot got the text that it remembers."""
+        return self._slots[slot].used
+
+    def kept(self, slot: int) -> int:
+        """How many tokens an idle slot remembers."""
+        return len(self._slots[slot].tokens) if slot < len(self._slots) else 0
+
+    def shared(self, client: str, text: Sequence[Token]) -> int:
+        """How much of a text some idle slot holds; a hint, for any thread."""
+        mine = (slot.tokens for slot in self._slots if slot.client == client)
+        return max((common_prefix(tokens, text) for tokens in mine), default=0)
+
+    def held(self) -> list[tuple[int, list[Token]]]:
+        """The idle slots that remember a text, and what they remember; the latest used first."""
+        return [(slot, self._slots[slot].tokens) for slot in idle(self._slots)]
 
 
 def fitting(needs: Sequence[int], cells: int) -> tuple[list[int], int]:

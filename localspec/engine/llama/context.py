@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
@@ -50,6 +51,7 @@ class Context(SlotMemory, Showing):
         *,
         lazy: bool,
         branching: bool = False,
+        adapts: bool = False,
     ) -> None:
         self._params = params
         self._cells = cells
@@ -68,6 +70,7 @@ class Context(SlotMemory, Showing):
         self._words: Shortlist | None = None
         self.on_full: Callable[[], bool] = lambda: False
         self._vectors = Vectors(model)
+        self._scales = (1.0,) * len(model.adapters) if adapts else ()
         self.waits = not model.on_cpu
         self.meanwhile: Callable[[], None] = lambda: None
         self._make()
@@ -89,6 +92,7 @@ class Context(SlotMemory, Showing):
         lazy: bool = False,
         snapshots: int = 0,
         branching: bool = False,
+        adapts: bool = False,
     ) -> Context:
         """A context for `slots` sessions of at most `context` tokens each.
 
@@ -108,6 +112,7 @@ class Context(SlotMemory, Showing):
             snapshots: States that a forward leaves of each slot besides the last one, where the
                 memory is a state and llama.cpp knows how; less than `rows` - 1.
             branching: Forwards may verify trees, where slots share cells and have no state.
+            adapts: Forwards have the model's LoRA adapters, at first each with a scale of 1.
 
         Raises:
             OutOfMemory: there is no memory for it.
@@ -126,7 +131,8 @@ class Context(SlotMemory, Showing):
         params.swa_full = True  # a windowed cache cannot forget a rejected draft
         params.n_rs_seq = snapshots
         there = Cells(slots, now, most_cells or now, streams=streams)
-        return cls(model, params, there, context, lazy=lazy, branching=branching)
+        more = {"lazy": lazy, "branching": branching, "adapts": adapts}
+        return cls(model, params, there, context, **more)
 
     def _make(self) -> None:
         """The native context, with as many cells as `_cells` says. Raises ModelError."""
@@ -151,6 +157,26 @@ class Context(SlotMemory, Showing):
         self._memory = native.llama_get_memory(self._handle)
         self._snapshots = Snapshots(native.llama_n_rs_seq(self._handle))
         self._vectors.begin(self._handle)
+        self._adapt()
+
+    @property
+    def adapters(self) -> int:
+        """How many LoRA adapters its forwards may have."""
+        return len(self._scales)
+
+    def adapt(self, scales: Sequence[float]) -> None:
+        """From the next forward on adapters have these scales, and those that are left out 0."""
+        scales = (*scales, *(0.0,) * len(self._scales))[: len(self._scales)]
+        if scales != self._scales:
+            self._scales = scales
+            self._adapt()
+
+    def _adapt(self) -> None:
+        count = len(self._scales)
+        if count:
+            handles = (native.llama_adapter_lora_p_ctypes * count)(*self.model.adapters)
+            scales = (ctypes.c_float * count)(*self._scales)
+            native.llama_set_adapters_lora(self._handle, handles, count, scales)
 
     def close(self) -> None:
         """Free the context and its KV cache."""

@@ -74,6 +74,8 @@ class Model:
             token for token in range(self.n_vocab) if native.llama_vocab_is_eog(self._vocab, token)
         )
         self._pieces: dict[Token, bytes] = {}
+        self.adapters: list[Any] = []
+        """Handles (llama_adapter_lora) of its adapters, which are freed with it."""
 
     @classmethod
     def load(  # noqa: PLR0913 - all that is to be said of a load, by name
@@ -147,6 +149,19 @@ class Model:
         chosen = placement.gpu_layers != 0 and (gpus or not placement.devices)
         on_cpu = not (chosen and (gpus or usable()))
         return cls(handle, log.take_buffers(), on_cpu=on_cpu)
+
+    def adopt(self, path: Path) -> None:
+        """Load a LoRA adapter, before there is a context. `catalog.adapters` has checked it.
+
+        Raises:
+            OutOfMemory: there is no memory for it.
+            ModelError: llama.cpp refused the file.
+        """
+        handle = native.llama_adapter_lora_init(self.handle, str(path).encode())
+        if not handle:
+            fix = "Take it out of [models.adapters], or from beside the model."
+            raise log.refusal(f"The adapter {path.name} could not be loaded", fix)
+        self.adapters.append(handle)
 
     def close(self) -> None:
         """Free the weights. Contexts on this model must be closed before."""

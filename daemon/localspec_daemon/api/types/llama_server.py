@@ -154,6 +154,22 @@ class Slot(Shape):
     next_token: list[dict[str, Any]]
 
 
+class LoraAdapter(Shape):
+    """A LoRA adapter of a model, and its scale where a request names none."""
+
+    id: int
+    path: str
+    scale: float
+    task_name: str
+    prompt_prefix: str
+
+
+class Done(Shape):
+    """It was done."""
+
+    success: bool
+
+
 class Health(Shape):
     """The daemon is healthy."""
 

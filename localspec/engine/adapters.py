@@ -1,0 +1,68 @@
+"""LoRA adapters in forwards: their scales belong to a whole forward, so sessions take turns."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol, TypeAlias, runtime_checkable
+
+from localspec.engine.session import Session
+from localspec.types import Backend
+
+Scales: TypeAlias = tuple[float, ...]
+"""The scale of each adapter that the model was loaded with; () is none of them."""
+
+
+@runtime_checkable
+class Adapting(Backend, Protocol):
+    """A backend whose forwards may have LoRA adapters."""
+
+    @property
+    def adapters(self) -> int:
+        """How many adapters it was loaded with."""
+
+    def adapt(self, scales: Scales) -> None:
+        """From the next forward on adapters have these scales. Nothing to do if they do."""
+
+
+def owner(client: str, scales: Scales) -> str:
+    """The key of what is kept of a client's texts that were read with adapters of these scales.
+
+    Keys and values that adapters had a part in are of no use without them.
+    """
+    return f"{client} {scales}" if any(scales) else client
+
+
+class Adapters:
+    """Sets the adapters of each forward of one engine.
+
+    Between requests all have a scale: what is probed and measured then includes all of their
+    products, and a forward without them has no other ones.
+    """
+
+    def __init__(self, target: Backend) -> None:
+        there = isinstance(target, Adapting) and target.adapters
+        self._target = target if there and isinstance(target, Adapting) else None
+        self._latest: Scales = ()
+
+    def turn(self, sessions: list[Session]) -> list[Session]:
+        """The sessions of the next forward: those whose scales are equal; others wait their turn.
+
+        The adapters are set for them.
+        """
+        if self._target is None or not sessions:
+            return sessions
+        waiting = list(dict.fromkeys(session.request.adapters for session in sessions))
+        place = waiting.index(self._latest) + 1 if self._latest in waiting else 0
+        self.use(waiting[place % len(waiting)])
+        return [session for session in sessions if session.request.adapters == self._latest]
+
+    def use(self, scales: Scales) -> None:
+        """Set the adapters of the next forward."""
+        self._latest = scales
+        if self._target is not None:
+            self._target.adapt(scales)
+
+    def rest(self, sessions: Sequence[Session]) -> None:
+        """Set all adapters once there are no sessions any more."""
+        if self._target is not None and not sessions:
+            self._target.adapt((1.0,) * self._target.adapters)
