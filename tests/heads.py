@@ -15,6 +15,8 @@ import tiny
 from numpy.typing import NDArray
 
 WIDTH, LAYERS, EXPERTS, INNER = 64, 4, 2, 64
+VOCABULARY = 262
+"""Tokens of `tiny.begun`."""
 Matrix = NDArray[np.float32]
 By = Literal["token", "features", "chance"]
 """The thing that a head goes by; `chance` are random weights."""
@@ -33,6 +35,11 @@ class _Circle:
         for pair, angle in enumerate(angles):
             c, s = np.cos(angle), np.sin(angle)
             self.step[2 * pair : 2 * pair + 2, 2 * pair : 2 * pair + 2] = [[c, -s], [s, c]]
+
+
+def points() -> Matrix:
+    """Embeddings of a target that counts, (vocabulary, WIDTH)."""
+    return _Circle(VOCABULARY).points
 
 
 class _Writer:

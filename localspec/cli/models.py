@@ -27,6 +27,7 @@ from localspec.catalog.registry import Model, Registry
 from localspec.cli import chosen, fetching, obtain
 from localspec.cli.columns import columns, folded, hung
 from localspec.cli.confirm import YES, confirm
+from localspec.cli.convert_head import convert_head
 from localspec.cli.formats import given, show_format
 from localspec.cli.groups import Group
 from localspec.cli.names import complete_models
@@ -54,6 +55,7 @@ models.add_command(plan)
 models.add_command(show_format)
 models.add_command(fetching.search)
 models.add_command(prune)
+models.add_command(convert_head)
 
 
 @models.command("list")

@@ -74,7 +74,7 @@ class FeatureHeadSession:
         start = len(request.prefix)
         if self.state is None or start > _FAR:
             return Draft()
-        for place in range(start + request.budget):
+        for place in range(min(start + request.budget, self.head.depth)):
             if path[place] in self.ends or alive < _GOES_ON:
                 break
             foretold = self._foretold(place, path[place])

@@ -1,7 +1,8 @@
 """Finds draft heads for a target, by a tensor that all its quantizations have in common.
 
-A head is a GGUF of two matrices, a vector and a list of words, made once for the weights of one
-model. Its key is the SHA-256 of the target's last norm, which stays F32 however the rest is stored.
+A head is a GGUF made once for the weights of one model: two matrices, a vector and a list of words,
+or, converted from Medusa or Hydra, blocks and output rows for each position. Its key is the SHA-256
+of the target's last norm, which stays F32 however the rest is stored.
 """
 
 from __future__ import annotations
@@ -17,8 +18,16 @@ from localspec.built import installed
 from localspec.catalog import compact_heads, header
 from localspec.catalog.ggml_types import BY_ID
 from localspec.catalog.reader import INT32, Array, Parsed
-from localspec.engine.llama.products import FORMATS, Products, Stored
+from localspec.engine.llama.products import FLOAT, FORMATS, Products, Stored
 from localspec.engine.speculation.head import Head, Maps
+from localspec.engine.speculation.position_heads import (
+    MOST_POSITIONS,
+    Block,
+    Linear,
+    Position,
+    PositionHeads,
+)
+from localspec.engine.speculation.states import FeatureHead
 from localspec.errors import BadGGUF
 
 _log = logging.getLogger("localspec.worker")
@@ -28,7 +37,10 @@ KIND = "draft-head"
 KEY = f"{KIND}.target"
 """The digest of the target's last norm."""
 WORDS = f"{KIND}.words"
+POSITIONS = f"{KIND}.positions"
+"""The number of positions of heads for one position each."""
 _ALIGNED_BYTES = 32
+_PACKED = {FORMATS[name].number for name in ("q4_0", "q8_0")}
 _NUMBERS = {kind.name: number for number, kind in BY_ID.items()}
 
 
@@ -65,7 +77,7 @@ def output(target: File) -> Stored:
     return target.tensor("output.weight", "token_embd.weight")
 
 
-def find(path: Path, *directories: Path, threads: int = 1) -> Head | None:
+def find(path: Path, *directories: Path, threads: int = 1) -> FeatureHead | None:
     """The first head in these directories that fits the target at `path`; None without one.
 
     It computes with `threads` threads.
@@ -86,31 +98,61 @@ def find(path: Path, *directories: Path, threads: int = 1) -> Head | None:
     return None
 
 
-def _made(head: File, target: File, threads: int) -> Head:
+def _made(head: File, target: File, threads: int) -> FeatureHead:
     """Build the head for the target. Raises KeyError, ValueError: they do not fit; MemoryError."""
-    words = head.parsed.metadata[WORDS]
-    if not isinstance(words, Array) or words.element_type != INT32:
+    known = head.parsed.metadata[WORDS]
+    if not isinstance(known, Array) or known.element_type != INT32:
         raise ValueError("its words are no numbers")
+    words = np.array(known.numbers(), np.int32)
+    embedding = target.tensor("token_embd.weight")
+    rows = output(target)
+    inside = (words >= 0) & (words < rows.outputs)
+    if rows.width != embedding.width or not len(words) or not inside.all():
+        raise ValueError("its words are not in the target's vocabulary")
+    if embedding.data.ctypes.data % _ALIGNED_BYTES:
+        raise ValueError("the target's embeddings are not aligned")
+    if POSITIONS in head.parsed.metadata:
+        positions = _positions(head, embedding.width, len(words))
+        return PositionHeads(Products(installed(), threads=threads), positions, words, embedding)
     maps = Maps(
         head.tensor("state.weight"),
         head.tensor("token.weight"),
         head.tensor("bias").data.view(np.float32),
-        np.array(words.numbers(), np.int32),
+        words,
     )
-    embedding = target.tensor("token_embd.weight")
-    rows = output(target)
-    _check(maps, embedding, rows)
-    return Head(Products(installed(), threads=threads), maps, embedding, rows)
-
-
-def _check(maps: Maps, embedding: Stored, rows: Stored) -> None:
-    """Check sizes that native code does not check. Raises ValueError."""
     width = embedding.width
     square = FORMATS["q4_0"].number, width, width
     if not maps.state[:3] == maps.token[:3] == square or maps.bias.shape != (width,):
         raise ValueError("its maps are not of the target's width, or not in Q4_0")
-    inside = (maps.words >= 0) & (maps.words < rows.outputs)
-    if rows.width != width or not len(maps.words) or not inside.all():
-        raise ValueError("its words are not in the target's vocabulary")
-    if embedding.data.ctypes.data % _ALIGNED_BYTES:
-        raise ValueError("the target's embeddings are not aligned")
+    return Head(Products(installed(), threads=threads), maps, embedding, rows)
+
+
+def _positions(head: File, width: int, words: int) -> list[Position]:
+    """The heads for one position each, all sizes checked. Raises KeyError, ValueError."""
+    there = {tensor.name for tensor in head.parsed.tensors}
+    count = head.parsed.metadata[POSITIONS]
+    if not isinstance(count, int) or not 0 < count <= MOST_POSITIONS:
+        raise ValueError("its positions are no number of heads")
+
+    def linear(name: str, known: int, outputs: int) -> Linear:
+        weight = head.tensor(f"{name}.weight")
+        bias = head.tensor(f"{name}.bias") if f"{name}.bias" in there else None
+        sizes = (weight.width, weight.outputs) == (known, outputs)
+        plain = bias is None or (bias.type, bias.width) == (FLOAT, outputs)
+        if not sizes or not plain or weight.type not in _PACKED:
+            raise ValueError(f"its {name} is not of the target's width")
+        return Linear(weight, None if bias is None else bias.data.view(np.float32))
+
+    def position(place: int) -> Position:
+        blocks: list[Block] = []
+        while f"{place}.{len(blocks)}.block.weight" in there:
+            first = not blocks and f"{place}.residual.weight" in there
+            known = (place + 2) * width if first else width
+            residual = linear(f"{place}.residual", known, width) if first else None
+            blocks.append(Block(linear(f"{place}.{len(blocks)}.block", known, width), residual))
+        return Position(blocks, linear(f"{place}.output", width, words))
+
+    found = [position(place) for place in range(count)]
+    if len({each.reads_tokens for each in found}) > 1:
+        raise ValueError("its heads are of different kinds")
+    return found

@@ -23,9 +23,9 @@ from localspec.catalog import header, partner, prune
 from localspec.config import Placement
 from localspec.engine.llama.context import Context
 from localspec.engine.llama.model import Model
-from localspec.errors import LocalSpecError, ModelError, PullError
+from localspec.errors import ModelError
 from localspec.types import Row, Token
-from localspec.worker import train_head
+from localspec.worker import command, train_head
 
 _SHARES = (0.25, 0.5, 0.75, 0.9)
 """Shares of a model's layers that are tried. Fewer would be an n-gram, more the model itself."""
@@ -71,29 +71,19 @@ def main() -> int:
     parser.add_argument("draft", type=Path)
     parser.add_argument("--layers")
     parser.add_argument("--tokens", type=int, default=1000)
-    asked = parser.parse_args()
-    try:
-        _make(asked.target, asked.draft, asked.layers, asked.tokens)
-    except LocalSpecError as error:
-        sys.stderr.write(f"{error}\n")
-        return error.exit_code
-    except OSError as error:
-        sys.stderr.write(f"{asked.draft} cannot be written: {error.strerror}.\n")
-        return PullError.exit_code
-    except KeyboardInterrupt:
-        return 130
-    return 0
+    return command.run(parser, _make)
 
 
-def _make(target: Path, draft: Path, layers: str | None, tokens: int) -> None:
+def _make(asked: argparse.Namespace) -> None:
     """Write the draft. Raises LocalSpecError, OSError."""
+    target, draft, layers = asked.target, asked.draft, asked.layers
     found = header.read(target)
     if reason := prune.refusal(found):
         raise ModelError(f"{target.name} cannot be pruned. {reason}")
     count = prune.trunk(found)
     tried = [prune.listed(layers, count)] if layers else [*candidates(count)]
     paths.make_directory(draft.parent, paths.MODELS_MODE)
-    texts = written(target, tokens)
+    texts = written(target, asked.tokens)
     placement = config.in_force(paths.config_file())[0].engine.target
     best: Measured | None = None
     with tempfile.TemporaryDirectory(dir=draft.parent, prefix=".pruning-") as place:

@@ -31,11 +31,11 @@ from localspec.catalog.describe import MAX_NAME_CHARS
 from localspec.catalog.writer import Tensor
 from localspec.engine.llama.products import FORMATS, Products
 from localspec.engine.speculation.head_training import TrainingText, learned
-from localspec.errors import LocalSpecError, ModelError, OutOfMemory, PullError, bounded
+from localspec.errors import ModelError, OutOfMemory, bounded
 from localspec.text.template import Conversation, rendered
 from localspec.types import Floats, Row, Token
 from localspec.wire.messages import Load
-from localspec.worker import heads, planning, remotes
+from localspec.worker import command, heads, planning, remotes
 from localspec.worker.loader import Loader
 
 if TYPE_CHECKING:
@@ -63,22 +63,12 @@ def main() -> int:
     parser.add_argument("head", type=Path)
     parser.add_argument("--tokens", type=int, default=300_000)
     parser.add_argument("--words", type=int, default=4096)
-    asked = parser.parse_args()
-    try:
-        _make(asked.target, asked.head, asked.tokens, asked.words)
-    except LocalSpecError as error:
-        sys.stderr.write(f"{error}\n")
-        return error.exit_code
-    except OSError as error:
-        sys.stderr.write(f"{asked.head} cannot be written: {error.strerror}.\n")
-        return PullError.exit_code
-    except KeyboardInterrupt:
-        return 130
-    return 0
+    return command.run(parser, _make)
 
 
-def _make(path: Path, place: Path, tokens: int, words: int) -> None:
-    """Train a head of the model at `path` into `place`. Raises LocalSpecError, OSError."""
+def _make(asked: argparse.Namespace) -> None:
+    """Train a head as it was asked for. Raises LocalSpecError, OSError."""
+    path, place = asked.target, asked.head
     header.read(path)
     target = heads.File.open(path)
     if target.tensor("token_embd.weight").width % FORMATS["q4_0"].weights:
@@ -86,7 +76,7 @@ def _make(path: Path, place: Path, tokens: int, words: int) -> None:
     paths.make_directory(
         place.parent, paths.MODELS_MODE
     )  # an error is raised before an hour's work
-    made = head(target, texts(path, tokens), words)
+    made = head(target, texts(path, asked.tokens), asked.words)
     paths.write_atomically(place, made, mode=0o644)
     sys.stderr.write("\n")
 

@@ -22,6 +22,7 @@ class Counting:
     """
 
     sure: float = 0.95
+    depth: int = 1000
     asked: list[tuple[float, Token]] = field(default_factory=list)
 
     def predict(self, state: Floats, token: Token) -> _Next:
@@ -96,3 +97,14 @@ def test_an_unlikely_token_ends_a_chain() -> None:
 
     assert draft.tokens == (2,)
     assert draft.signals[0].prior < 0.3
+
+
+def test_a_head_of_few_positions_is_not_asked_for_more() -> None:
+    """It foretells as many tokens as it has heads, and behind a prefix fewer."""
+    head = Counting(depth=3)
+    drafter, request = _begun(head)
+    _go_on(request, 1)
+    assert drafter.propose([request])[0].tokens == (2, 3, 4)
+    assert drafter.propose([_behind(request, 2)])[0].tokens == (3, 4)
+    assert drafter.propose([_behind(request, 2, 3, 4)])[0].tokens == ()
+    assert len(head.asked) == 3

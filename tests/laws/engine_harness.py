@@ -20,7 +20,7 @@ from localspec.engine.llama.context import Context
 from localspec.engine.llama.model import Model
 from localspec.engine.session import Request, Session
 from localspec.engine.simulation import Hardware, RealHardware
-from localspec.engine.speculation.head import Head
+from localspec.engine.speculation.states import FeatureHead
 from localspec.engine.speculation.verification import StepOutput
 from localspec.engine.step import Engine, Limits
 from localspec.types import Drafter, SamplingParams, SpeculationParams, Token
@@ -49,7 +49,7 @@ class Harness:
     path: Path
     """Of the target."""
 
-    def head(self) -> Head:
+    def head(self) -> FeatureHead:
         """The feature head that comes with the target, or one trained on it once.
 
         From then on the context gives its features.

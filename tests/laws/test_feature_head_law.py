@@ -18,6 +18,7 @@ from localspec.engine.llama.library import ours
 from localspec.engine.replay import Script, replay
 from localspec.engine.sampling import Sampler
 from localspec.engine.speculation.agreement import agreement
+from localspec.engine.speculation.head import Head
 from localspec.engine.speculation.head_training import TrainingText, learned
 from localspec.engine.speculation.states import commit
 from localspec.types import (
@@ -148,6 +149,7 @@ def test_a_head_equals_numpy(harness: Harness) -> None:
         name: gguf.dequantize(tensor.data, tensor.tensor_type)
         for name, tensor in (target | maps).items()
     }
+    assert isinstance(head, Head)
     words = head.words
     rows = numbers["output.weight" if "output.weight" in numbers else "token_embd.weight"][words]
     (state, *_) = _states(

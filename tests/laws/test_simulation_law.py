@@ -72,6 +72,9 @@ class Counted:
     inner: FeatureHead
     asked: int = 0
 
+    def __post_init__(self) -> None:
+        self.depth = self.inner.depth
+
     def predict(self, state: Floats, token: Token) -> Prediction:
         """As the head does."""
         self.asked += 1

@@ -12,6 +12,7 @@ Numbers only: `worker/heads.py` reads files, `worker/train_head.py` makes weight
 
 from __future__ import annotations
 
+import sys
 from ctypes import c_int, c_int64
 from typing import NamedTuple
 
@@ -55,6 +56,9 @@ class Head:
         embedding: The target's token embeddings, which are used where they lie.
         output: Its output matrix, or the embeddings where it has none of its own. Read once.
     """
+
+    depth = sys.maxsize
+    """It may be given what it said for as long as anybody likes."""
 
     def __init__(self, products: Products, maps: Maps, embedding: Stored, output: Stored) -> None:
         self._products, self._base = products, products.base

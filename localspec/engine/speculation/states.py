@@ -45,7 +45,14 @@ class Prediction(NamedTuple):
 
 
 class FeatureHead(Protocol):
-    """A draft head: the next state of this one and of a token."""
+    """A draft head: the next state of this one and of a token.
+
+    `depth` is how many tokens it can foretell one behind the other.
+    """
+
+    @property
+    def depth(self) -> int:
+        """As above."""
 
     def predict(self, state: Floats, token: Token) -> Prediction:
         """The token predicted behind `token`, which came of `state` float32 (width,)."""

@@ -30,12 +30,10 @@ from localspec.engine.llama.products import Products
 from localspec.errors import (
     AlreadyRunning,
     ConfigError,
-    LocalSpecError,
     ModelError,
-    PullError,
     bounded,
 )
-from localspec.worker import heads, train_head
+from localspec.worker import command, heads, train_head
 from localspec.worker.eagle3 import features, shape, storing, texts
 from localspec.worker.eagle3.progress import Progress, duration, plan
 from localspec.worker.eagle3.schedule import FEWEST_STEPS
@@ -59,21 +57,8 @@ def main() -> int:
     parser.add_argument("--work", type=Path)
     parser.add_argument("--window", type=int, default=512)
     parser.add_argument("--steps", type=int, default=FEWEST_STEPS)
-    asked = parser.parse_args()
-    try:
-        _require_torch()
-        _make(asked)
-    except LocalSpecError as error:
-        sys.stderr.write(f"{error}\n")
-        return error.exit_code
-    except OSError as error:
-        place = error.filename or asked.head
-        sys.stderr.write(f"{place} cannot be written: {error.strerror}.\n")
-        return PullError.exit_code
-    except KeyboardInterrupt:
-        sys.stderr.write("\nInterrupted; the same command goes on from here.\n")
-        return 130
-    return 0
+    said = "\nInterrupted; the same command goes on from here.\n"
+    return command.run(parser, _make, said)
 
 
 def _require_torch() -> None:
@@ -88,6 +73,7 @@ def _require_torch() -> None:
 
 def _make(asked: argparse.Namespace) -> None:
     """Train a head as it was asked for. Raises LocalSpecError, OSError."""
+    _require_torch()
     chosen = shape.chosen(header.read(asked.target), asked.words)
     target = heads.File.open(asked.target)
     try:
