@@ -12,7 +12,15 @@ LLAVA, GEMMA = "mlp", "gemma3"
 """The oldest kind, an image's rows one after the other; and one whose rows see each other."""
 
 
-def build(path: Path, *, kind: str = LLAVA, side: int = 72, width: int = 64, seed: int = 0) -> Path:
+def build(
+    path: Path,
+    *,
+    kind: str = LLAVA,
+    side: int = 72,
+    width: int = 64,
+    seed: int = 0,
+    torn: bool = False,
+) -> Path:
     """Write a projector to `path` and return it.
 
     Args:
@@ -21,6 +29,7 @@ def build(path: Path, *, kind: str = LLAVA, side: int = 72, width: int = 64, see
         side: Pixels of an image's side: (side / 8)² rows of LLAVA, a fourth of that of GEMMA.
         width: Of the model that reads its rows.
         seed: Chooses the weights.
+        torn: Without a tensor that llama.cpp takes for granted, and whose loader it ends.
     """
     writer = gguf.GGUFWriter(path, "clip")
     writer.add_bool("clip.has_vision_encoder", True)
@@ -59,8 +68,9 @@ def build(path: Path, *, kind: str = LLAVA, side: int = 72, width: int = 64, see
     if kind == LLAVA:
         add("mm.0.weight", width, WIDTH, scale=1.0)
         add("mm.0.bias", width)
-        add("mm.2.weight", width, width, scale=width**-0.5)
-        add("mm.2.bias", width)
+        if not torn:
+            add("mm.2.weight", width, width, scale=width**-0.5)
+            add("mm.2.bias", width)
     else:
         add("mm.input_projection.weight", WIDTH, width)
         writer.add_tensor("mm.soft_emb_norm.weight", np.ones(WIDTH, np.float32))

@@ -10,7 +10,7 @@ from pathlib import Path
 import msgspec
 
 from localspec import paths
-from localspec.catalog import filenames, header, hub, origins, repository, variants
+from localspec.catalog import filenames, header, hub, origins, projectors, repository, variants
 from localspec.catalog.entries import Address, Entry, HubFile, Source
 from localspec.catalog.joining import join
 from localspec.catalog.memory import show_bytes
@@ -32,6 +32,7 @@ class Found(msgspec.Struct, frozen=True):
     choice: Choice
     origin: Origin
     gated: bool = False
+    projector: File | None = None
 
     @property
     def name(self) -> str:
@@ -48,7 +49,11 @@ class Found(msgspec.Struct, frozen=True):
         licence = f", licence {self.origin.license}" if self.origin.license else ""
         what = chosen.label or chosen.name
         size = show_bytes(chosen.size_bytes)
-        return f"{self.origin.source}{licence}: {what}, {size} ({self.choice.why})"
+        told = f"{self.origin.source}{licence}: {what}, {size} ({self.choice.why})"
+        if self.projector is None:
+            return told
+        file, more = self.projector.path, show_bytes(self.projector.size_bytes)
+        return f"{told}; for images {file.rpartition('/')[2]}, {more}"
 
 
 def look(reference: Reference, room_bytes: int, order: Sequence[str] = TARGET_ORDER) -> Found:
@@ -61,7 +66,7 @@ def look(reference: Reference, room_bytes: int, order: Sequence[str] = TARGET_OR
             raise _no_model(path, what)
     choice = variants.choose(found.variants, reference.wanted, room_bytes, order)
     origin = Origin(found.name, choice.variant.label, found.license)
-    return Found(choice, origin, found.gated)
+    return Found(choice, origin, found.gated, variants.projector(found.projectors))
 
 
 def _file(reference: Reference) -> Found:
@@ -91,7 +96,7 @@ def _no_model(path: str, what: str) -> PullError:
 
 
 def fetch(found: Found, directory: Path, report: Report, name: str | None = None) -> Path:
-    """Fetch the model into `directory`, check it and return its path.
+    """Fetch the model into `directory`, and its projector of images; check them; the model's path.
 
     An interrupted fetch is resumed by the next call. Raises PullError, ChecksumMismatch, DiskFull,
     BadGGUF, ModelError.
@@ -113,13 +118,26 @@ def fetch(found: Found, directory: Path, report: Report, name: str | None = None
             discard(path)
             raise
         origins.remember(directory, path.name, found.origin)
+    if found.projector is not None and not projectors.two_dimensional(header.read(path)):
+        _fetch_projector(found.projector, found.origin, path, report)
     return path
 
 
+def _fetch_projector(listed: File, origin: Origin, model: Path, report: Report) -> None:
+    path = projectors.beside(model)
+    pull(_entry(path.stem, path.name, listed, origin), path.parent, report)
+    try:
+        header.parse(path)
+    except BadGGUF:
+        path.unlink(missing_ok=True)
+        raise
+
+
 def discard(path: Path) -> None:
-    """Delete the file fetched to `path`, its partial file, its parts and its origin."""
-    path.unlink(missing_ok=True)
-    path.with_name(f"{path.name}.partial").unlink(missing_ok=True)
+    """Delete the file fetched to `path`, its projector, its partial file, parts and origin."""
+    for each in (path, projectors.beside(path)):
+        each.unlink(missing_ok=True)
+        each.with_name(f"{each.name}.partial").unlink(missing_ok=True)
     shutil.rmtree(_workplace(path), ignore_errors=True)
     origins.remember(path.parent, path.name, None)
 

@@ -21,7 +21,9 @@ tokens of vocabulary, on an H100."""
 
 
 class Part(msgspec.Struct, frozen=True):
-    """One model's ("target", "draft", "head") share of one device: number of blocks, and bytes.
+    """One model's share of one device: its number of blocks, and bytes.
+
+    `model` is "target", "draft", "head", or "images" for the projector.
 
     `kv_bytes` include recurrent states. `spare_bytes` are part of the other figures, but on a CPU
     take no memory before they are used: cells, and what is reserved for the logits of many rows.

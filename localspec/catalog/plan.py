@@ -28,6 +28,10 @@ DRAFT_ROWS = 256
 PROCESS_BYTES = 64 << 20
 """Memory of a worker besides its models: Python, llama.cpp and their libraries."""
 
+PICTURE_BYTES = 192 << 20
+"""Memory of the largest picture while it is decoded. What a projector computes with is taken for as
+much as its weights: it depends on the picture, and no header tells it."""
+
 _TOKEN_BYTES, _DRAFT_TOKEN_BYTES = 960, 320
 """Bytes kept for each token of the vocabularies: 320 of llama.cpp's tables; the rest, for the
 target only, is for prompts and grammars."""
@@ -113,7 +117,7 @@ class Rung(NamedTuple):
 class Wish:
     """A request for a plan: configuration, files and build.
 
-    `draft` and `head` are None without one.
+    `draft` and `head` are None without one. A projector of images is where the target's output is.
     """
 
     config: Config
@@ -121,6 +125,7 @@ class Wish:
     draft: Outline | None = None
     own: Own = field(default_factory=Own)
     head: FedOutline | None = None
+    projector_bytes: int = 0
 
     @classmethod
     def of(
@@ -209,6 +214,10 @@ class Wish:
         if rung.head and self.head and self.head.apart:
             tables += self.head.model.vocabulary * _DRAFT_TOKEN_BYTES
         both.append(Part("CPU", "process", 0, 0, 0, PROCESS_BYTES + tables))
+        if size := self.projector_bytes:
+            device = target.devices[0] if target.devices else "CPU"
+            both.append(Part(device, "images", 0, size, 0, size))
+            both.append(Part("CPU", "images", 0, 0, 0, PICTURE_BYTES, PICTURE_BYTES))
         if copied := self._copied(rung, target, draft, cells):
             both.append(Part("CPU", "growing", 0, 0, 0, copied))
         return both

@@ -16,7 +16,15 @@ from pathlib import Path
 import msgspec
 
 from localspec import paths
-from localspec.catalog import adapters, draft_heads, entries, filenames, header, origins
+from localspec.catalog import (
+    adapters,
+    draft_heads,
+    entries,
+    filenames,
+    header,
+    origins,
+    projectors,
+)
 from localspec.catalog.entries import Entry
 from localspec.catalog.memory import show_bytes
 from localspec.errors import BadGGUF, ConfigError, UnknownModel
@@ -32,6 +40,7 @@ class Model:
     """One name of the registry. `path` is None while a model of the catalog is not pulled.
 
     `file` is the name in the models directory; `path` is where its bytes are, links resolved.
+    `projector` is the file that makes vectors of images for it, and why none is used.
     """
 
     name: str
@@ -44,6 +53,12 @@ class Model:
     linked: bool = False
     aliases: tuple[str, ...] = ()
     from_catalog: bool = False
+    projector: tuple[str, str] = ("", "")
+
+    @property
+    def sees(self) -> bool:
+        """Whether it reads images, as far as its projector's header says."""
+        return bool(self.projector[0])
 
     @property
     def installed(self) -> bool:
@@ -175,6 +190,16 @@ class Registry:
             return mine or found, why
         return found, why
 
+    def projector(self, target: Path) -> tuple[str, str]:
+        """The projector of images for the model in that file, and why none is used; "" without one.
+
+        Blocks.
+        """
+        try:
+            return projectors.find(target, self.directory)
+        except (BadGGUF, OSError):  # of the target, which is refused when it is loaded
+            return "", ""
+
     def attach(self, name: str, draft: str | None) -> None:
         """Make `draft` propose for `name` from now on; None detaches. Raises OSError."""
         attached = {key: value for key, value in self.drafts().items() if key != name}
@@ -249,6 +274,7 @@ class Registry:
                 linked=here.linked,
                 aliases=aliases,
                 from_catalog=entry is not None,
+                projector=self.projector(here.target),
             )
         for name, entry in catalog.items():
             if name not in known:

@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from localspec.catalog import hub
+from localspec.catalog.filenames import PROJECTOR
 from localspec.catalog.rules import NOT_ARCHITECTURES
 from localspec.catalog.transfer import NoAnswer
 from localspec.catalog.variants import File, Variant, sort
@@ -47,7 +48,7 @@ class _Listed(msgspec.Struct):
 class Repository(msgspec.Struct, frozen=True):
     """A repository: its models, smallest first, its licence, and whether access is restricted.
 
-    `others` maps its GGUF files that are no models to their kinds.
+    `others` maps its GGUF files that are no models to their kinds; `projectors` are some of these.
     """
 
     name: str
@@ -55,6 +56,7 @@ class Repository(msgspec.Struct, frozen=True):
     license: str
     gated: bool
     others: dict[str, str] = {}
+    projectors: list[File] = []
 
 
 class Hit(msgspec.Struct, frozen=True):
@@ -90,7 +92,9 @@ def look(name: str) -> Repository:
             models = []
     if not models:
         raise _without_model(name, others)
-    return Repository(name, models, _license(listed.tags), bool(listed.gated), others)
+    projectors = [file for file in files if others.get(file.path) == PROJECTOR]
+    license_ = _license(listed.tags)
+    return Repository(name, models, license_, bool(listed.gated), others, projectors)
 
 
 def _without_model(name: str, others: dict[str, str]) -> PullError:

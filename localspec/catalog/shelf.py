@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from localspec import paths
-from localspec.catalog import entries, filenames, header, joining, origins, pairing
+from localspec.catalog import entries, filenames, header, joining, origins, pairing, projectors
 from localspec.catalog.memory import show_bytes
 from localspec.catalog.registry import Model, Registry
 from localspec.catalog.transfer import CHUNK_BYTES, Report, Step, disk_error
@@ -29,7 +29,8 @@ def add(  # noqa: PLR0913 - what a user may say about a file, all by name
     """Copy a GGUF into the models directory, or link to it, after checking its header.
 
     `name` defaults to the file's own. `draft` is a model that proposes for it; the pair must be
-    able to speculate. If the model has several files, `source` is the first; they are joined.
+    able to speculate. If the model has several files, `source` is the first; they are joined. The
+    projector of images that lies beside it comes too.
     Raises BadGGUF, BadPair, UnknownModel, ModelError, DiskFull.
     """
     parts = joining.parts(source)
@@ -43,10 +44,12 @@ def add(  # noqa: PLR0913 - what a user may say about a file, all by name
         paths.make_directory(directory, paths.MODELS_MODE)
         if found is None:
             _join(parts, destination, on_progress)
-        elif link:
-            destination.symlink_to(source.resolve())
         else:
-            _copy(source, destination, on_progress)
+            _take(source, destination, on_progress, link=link)
+            seen_by, _ = projectors.find(source, source.parent)
+            if seen_by:
+                beside = projectors.beside(destination)
+                _take(Path(seen_by), beside, on_progress, link=link)
     except OSError as error:
         raise PullError(f"{destination} cannot be written: {error.strerror}.") from error
     if draft is not None:
@@ -71,6 +74,8 @@ def remove(name: str, directory: Path) -> int:
     if entry is not None:
         candidates += [directory / entry.file, directory / f"{entry.file}.partial"]
         candidates += (directory / entry.workplace).glob("*")
+    if model.file:
+        candidates.append(projectors.beside(directory / model.file))
     present = [path for path in dict.fromkeys(candidates) if path.is_symlink() or path.exists()]
     if not present:
         raise UnknownModel(f'Model "{model.name}" is not on this machine.')
@@ -88,6 +93,13 @@ def remove(name: str, directory: Path) -> int:
         with contextlib.suppress(OSError):  # a stale origin names a missing file, which is harmless
             origins.remember(directory, model.file, None)
     return freed
+
+
+def _take(source: Path, destination: Path, on_progress: Report, *, link: bool) -> None:
+    if link:
+        destination.symlink_to(source.resolve())
+    else:
+        _copy(source, destination, on_progress)
 
 
 def _free_name(registry: Registry, name: str) -> str:
@@ -147,7 +159,7 @@ def _copy(source: Path, destination: Path, on_progress: Report) -> None:
                 on_progress(Step(destination.stem, "copying", done, total))
             writing.flush()
             os.fsync(writing.fileno())
-        header.read(temporary)
+        header.parse(temporary)
         temporary.rename(destination)
     except OSError as error:
         raise disk_error(error, destination, total - done) from error

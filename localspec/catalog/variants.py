@@ -41,6 +41,10 @@ class File(NamedTuple):
     sha256: str = ""
 
 
+_PROJECTORS = ("F16", "BF16", "Q8_0")
+"""Quantizations of projectors, the best first."""
+
+
 class Variant(NamedTuple):
     """One model of a repository: its quantization, "" where the name has none, and its parts.
 
@@ -118,6 +122,20 @@ def sort(files: Iterable[File]) -> Sorted:
             others |= dict.fromkeys((file.path for file in each.files), what)
     found_models = sorted([*models, *kept], key=lambda variant: (variant.size_bytes, variant.name))
     return Sorted(found_models, others)
+
+
+def projector(files: Iterable[File]) -> File | None:
+    """The projector to fetch of those that a repository has: one of 16 bits, else of 8.
+
+    It is small beside its model, and what an image looks like depends on it.
+    """
+
+    def rank(file: File) -> tuple[int, int]:
+        label = filenames.label(file.path)
+        order = _PROJECTORS.index(label) if label in _PROJECTORS else len(_PROJECTORS)
+        return order, file.size_bytes
+
+    return min(files, key=rank, default=None)
 
 
 def _complete(group: Sequence[tuple[Name, File]]) -> bool:

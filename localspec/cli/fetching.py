@@ -207,6 +207,7 @@ def _fetch_draft(target: Path, suitable: Partner, registry: Registry, *, as_json
     room = _room()
     with waiting.shown(_ASKING):
         found = acquire.look(Reference(suitable.name), room, DRAFT_ORDER)
+    found = msgspec.structs.replace(found, projector=None)  # a draft sees no images
     _say(found.sentence())
     was_here = (registry.directory / f"{found.name}.gguf").exists()
     with shown(as_json=as_json) as report:

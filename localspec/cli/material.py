@@ -39,8 +39,8 @@ def _text(data: bytes, origin: str) -> str:
         raise TooLarge(f"{origin} is larger than {MAX_INPUT_BYTES >> 20} MiB.")
     if data.startswith(_PICTURES) or data[8:12] == b"WEBP":
         raise RequestError(
-            f"{origin} is a picture, and the models here read text only.",
-            fix="Describe it in words, or extract its text first.",
+            f"{origin} is a picture, and is no text.",
+            fix="Send it by an API (docs/api.md, Images), or describe it in words.",
         )
     try:
         return data.decode()

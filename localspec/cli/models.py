@@ -16,6 +16,7 @@ from localspec.catalog import (
     header,
     pairing,
     prepare,
+    projectors,
     shelf,
     soundness,
     templates,
@@ -71,6 +72,7 @@ def list_models(*, as_json: bool = False) -> None:
     lora = {model.name: chosen.adapters(registry, model) for model in rows}
     heads = {model.name: _head(registry, model.path) for model in rows if model.path}
     used = {Path(head.path).name for head, _ in heads.values() if head and head.path}
+    used |= {Path(model.projector[0]).name for model in rows}
     skipped = [file for file in skipped if file.file not in used]
     if as_json:
         found = [
@@ -90,6 +92,7 @@ def list_models(*, as_json: bool = False) -> None:
         head, why = heads.get(model.name, (None, ""))
         if head or why:
             draft = "; ".join(filter(None, (model.draft, head.sentence if head else why)))
+        draft += projectors.told(*model.projector)
         if reason := _why(model, broken):
             state, draft = "broken:", reason
         row = escaped(f"{model.name:{width}}  {size:>9}  {state:9}  ")
@@ -390,6 +393,7 @@ def _row(model: Model) -> dict[str, Any]:
         "draft": model.draft,
         "linked": model.linked,
         "from_catalog": model.from_catalog,
+        "projector": model.projector[0] or None,
     }
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -114,7 +115,9 @@ def wished(name: str, settings: Config, there: Present) -> Wish:
         target, head = with_head(header.read(found.path), settings)
     else:
         target, head = _expected(found.name), None
-    return Wish.of(settings, [target, *_of_draft(found, draft)], there.own, head)
+    wish = Wish.of(settings, [target, *_of_draft(found, draft)], there.own, head)
+    size = Path(found.projector[0]).stat().st_size if found.sees else 0
+    return dataclasses.replace(wish, projector_bytes=size)
 
 
 def _registry(settings: Config) -> Registry:

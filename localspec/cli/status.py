@@ -190,7 +190,7 @@ def _speculation_rows(model: Json) -> Iterator[tuple[str, str]]:
         yield "drafters", ", ".join(model["drafters"])
     if why := model.get("speculation_off"):
         yield ("no draft", why) if model.get("drafters") else ("speculation", f"off: {why}")
-    yield from _rows_as_they_are(model, "head", "corpus", "rollback")
+    yield from _rows_as_they_are(model, "head", "projector", "corpus", "rollback")
     yield from _exactness_rows(model)
     if model.get("safe_kernels"):
         yield (

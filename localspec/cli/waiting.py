@@ -26,6 +26,7 @@ _STAGES = {
     "draft": "reading the draft model",
     "probe": "checking that drafts change nothing",
     "warmup": "measuring this machine",
+    "images": "reading the projector of images",
 }
 """protocol.Progress.stage -> what is going on."""
 _COUNTED = {"target", "draft"}

@@ -50,6 +50,15 @@ class ImageRows:
         return self.vectors[inside:] if self.whole else self.vectors[inside : inside + PIECE_ROWS]
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class EncodedImage:
+    """The rows of an image, or of a piece of one, before they have a place in a text."""
+
+    stand_ins: list[Token]
+    vectors: Floats
+    whole: bool = False
+
+
 @runtime_checkable
 class Seeing(Backend, Protocol):
     """A backend that reads rows of vectors."""
@@ -65,6 +74,23 @@ def stand_ins(key: bytes, rows: int) -> list[Token]:
     """The stand-ins of an image's rows, by what identifies it."""
     drawn = np.frombuffer(hashlib.shake_256(key).digest(4 * rows), "<u4") >> 1
     found: list[Token] = (-1 - drawn.astype(np.int64)).tolist()
+    return found
+
+
+def placed(text: Sequence[Token], images: Sequence[EncodedImage]) -> list[ImageRows]:
+    """Where these images stand in a text. Raises ValueError: it has others."""
+    known = {image.stand_ins[0]: image for image in images}
+    found: list[ImageRows] = []
+    place = 0
+    while place < len(text):
+        if text[place] >= 0:
+            place += 1
+            continue
+        image = known.get(text[place])
+        if image is None or [*text[place : place + len(image.stand_ins)]] != image.stand_ins:
+            raise ValueError(f"there is another one at token {place}")
+        found.append(ImageRows(place, image.vectors, image.whole))
+        place = found[-1].end
     return found
 
 

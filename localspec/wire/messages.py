@@ -22,6 +22,7 @@ from localspec.wire.values import (
     Adapter,
     CallDelta,
     DraftHead,
+    Image,
     PrefixFigures,
     Snippet,
     Timings,
@@ -36,11 +37,15 @@ REMOTE_LOST_EXIT = 76
 
 
 class Message(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """One turn of a chat, reduced to text; `extra` has the fields that only templates read."""
+    """One turn of a chat, reduced to text; `extra` has the fields that only templates read.
+
+    The text has the marks of its `images`.
+    """
 
     role: str
     content: str
     extra: dict[str, Any] = {}
+    images: list[Image] = []
 
 
 class Load(msgspec.Struct, frozen=True, tag="load"):
@@ -50,7 +55,8 @@ class Load(msgspec.Struct, frozen=True, tag="load"):
     deaths for want of memory; plans keep to `host_bytes`. With a `machine` all times come from its
     table. `no_draft` is the reason to load no draft, `no_head` that to load no `head`; `template`
     is the user's chat template. `adapters` are LoRA adapters that are loaded with the model; their
-    places are their ids.
+    places are their ids. `projector` is the file that makes vectors of images, or `no_projector`
+    the reason why none is used.
     """
 
     model: str
@@ -66,6 +72,8 @@ class Load(msgspec.Struct, frozen=True, tag="load"):
     no_head: str = ""
     template: str | None = None
     adapters: list[Adapter] = []
+    projector: str = ""
+    no_projector: str = ""
 
 
 class Generate(msgspec.Struct, frozen=True, tag="generate"):
@@ -211,7 +219,7 @@ Command: TypeAlias = Load | Generate | Replay | Question | Cancel | Forget | Qui
 class Progress(msgspec.Struct, frozen=True, tag="progress"):
     """The progress of a load, or of request `id`.
 
-    `stage` is "room", "target", "draft", "warmup", "probe" or "ready", of a request also "queue";
+    `stage`: "room", "target", "draft", "warmup", "probe", "images", "ready"; of a request "queue";
     `why` is for people.
     """
 
@@ -236,7 +244,8 @@ class Ready(msgspec.Struct, frozen=True, tag="ready"):
     output counted too; `placement` is that in words, `takes` its bytes. `context` is of a session,
     `cells` of all `slots`; `template` is the origin of the chat template where that is not the
     file; `format` is the format of calls, `format_warning` its problem, if it has one. `head` is
-    the head that drafts, or why none does, where there is one.
+    the head that drafts, or why none does, where there is one. `sees` tells that it reads images,
+    by the `projector`, which may also be why it does not.
     `rollback` says how rejected tokens are taken back, where that is not by forgetting cells.
     """
 
@@ -267,6 +276,8 @@ class Ready(msgspec.Struct, frozen=True, tag="ready"):
     format: str = ""
     format_warning: str = ""
     head: str = ""
+    sees: bool = False
+    projector: str = ""
     rollback: str = ""
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from pathlib import Path
 from typing import Literal
 
@@ -142,3 +143,20 @@ class PrefixFigures(msgspec.Struct, frozen=True):
             tokens=self.tokens - before.tokens,
             seconds=self.seconds - before.seconds,
         )
+
+
+class Image(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """An image's file as it came, at the place `param` of a request.
+
+    `mark` stands for it in the text of its message. It is made of the data: the same image has the
+    same one, and a text in which somebody wrote it shows what is shown anyway.
+    """
+
+    param: str
+    data: bytes
+    mark: str = ""
+
+    def __post_init__(self) -> None:
+        if not self.mark:
+            mark = f"image-sha256-{hashlib.sha256(self.data).hexdigest()}"
+            msgspec.structs.force_setattr(self, "mark", mark)

@@ -32,6 +32,7 @@ from localspec.worker.exactness_decision import ExactnessDecision, Reread, unche
 from localspec.worker.exactness_probe import BackgroundProbe, NearProbe
 from localspec.worker.grammars import Grammars
 from localspec.worker.idle import IdleTask, IdleTasks
+from localspec.worker.images import Images, opened
 from localspec.worker.kernel_speedup import KernelSpeedup
 from localspec.worker.load_files import model_files
 from localspec.worker.loader import Loader, OnProgress
@@ -243,10 +244,13 @@ def _load(  # noqa: PLR0913, PLR0917 - everything that a load depends on
         measuring = Measuring(engine, profile, fresh=fresh)
         while command.machine and measuring.advance():  # nothing may depend on when requests come
             on_progress("probe", 1.0)
-        preparer = _preparer(command, engine, model, words.result(), parts)
+        if command.projector:
+            on_progress("images", 0.0)
+        images = opened(command, target, parts)
+        preparer = _preparer(command, engine, model, words.result(), images, parts)
         probe, speedup = BackgroundProbe(engine, profile), loader.speedup(engine, profile)
         switch = ExactnessSwitch(
-            loader, target, engine, controller, probe, off, why, others, preparer.format
+            loader, target, engine, controller, probe, off, why, others, preparer.facts
         )
         decision = switch.decision(profile, unknown, known)
         reread = Reread(engine, decision.forgotten)
@@ -316,8 +320,8 @@ def _begun(beside: Executor, work: Callable[[Model], _Made], model: Model) -> Fu
         raise MemoryError(str(error)) from error
 
 
-def _preparer(
-    command: Load, engine: Engine, model: Model, known: _Known, parts: ExitStack
+def _preparer(  # noqa: PLR0913, PLR0917 - all that a request is prepared with
+    command: Load, engine: Engine, model: Model, known: _Known, images: Images, parts: ExitStack
 ) -> RequestPreparer:
     """The request preparer, with a sandbox that `parts` closes."""
     sandbox = Sandbox()
@@ -325,6 +329,5 @@ def _preparer(
     longest_bytes = max(known.vocabulary.longest_bytes, known.markers.longest_bytes)
     prompts = Prompts(model, known.markers, longest_bytes, sandbox, known.words)
     grammars = Grammars(known.vocabulary, sandbox)
-    return RequestPreparer(
-        model, lambda: engine.context, engine.drafters, prompts, grammars, command.adapters
-    )
+    context, drafters = lambda: engine.context, engine.drafters
+    return RequestPreparer(model, context, drafters, prompts, grammars, images, command.adapters)

@@ -8,6 +8,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from types import MappingProxyType
 
 from localspec import ranges
+from localspec.engine.images import words
 from localspec.errors import RequestError, TooLarge
 from localspec.ranges import Range
 from localspec.types import SamplingParams, SpeculationParams
@@ -44,7 +45,7 @@ def check(
         raise RequestError("messages is empty.", fix="Send at least one message.", param="messages")
     if request.max_tokens is not None:
         _in_range("max_tokens", request.max_tokens, ranges.MAX_TOKENS)
-    so_far = [*request.so_far.prompt, *request.so_far.tokens] if request.so_far else ()
+    so_far = [*words(request.so_far.prompt), *request.so_far.tokens] if request.so_far else ()
     numbers = [each for each in pieces or () if isinstance(each, int)]
     check_tokens((*(request.prompt_tokens or ()), *numbers, *so_far), n_vocab, "prompt")
     ranges.check_stops(request.stop)

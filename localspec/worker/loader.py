@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 
 
 class OnProgress(Protocol):
-    """Called with a stage ("target", "draft", "warmup", "probe"), its progress, and words."""
+    """Called with a stage ("target", "draft", "images" and the like), its progress, and words."""
 
     def __call__(self, stage: str, fraction: float, why: str = "", /) -> None:
         """Report a fraction of the stage, 0 to 1."""

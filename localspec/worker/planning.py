@@ -86,7 +86,10 @@ def takes(command: Load, files: Sequence[Path], plan: Plan) -> dict[str, int]:
 def _wish(command: Load, files: Sequence[Path]) -> Wish:
     target, head = head_memory.outlines(_header(files[0]), command)
     outlines = [target, *(_outline(file) for file in files[1:])]
-    return Wish.of(command.config, outlines, own(), head)
+    wish = Wish.of(command.config, outlines, own(), head)
+    projector = Path(command.projector) if command.projector else None
+    size = projector.stat().st_size if projector and projector.exists() else 0
+    return dataclasses.replace(wish, projector_bytes=size)
 
 
 def placed(placement: Placement, layout: Layout) -> Placement:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -12,7 +12,10 @@ from localspec import ranges
 from localspec.chain import SamplingParams
 from localspec.engine.adapters import Scales, owner
 from localspec.engine.chain import Breakers, repeats
+from localspec.engine.images import ImageRows, words
 from localspec.engine.kv.slots import common_prefix
+from localspec.engine.routing import Expectation
+from localspec.engine.session import Request
 from localspec.errors import RequestError
 from localspec.text import grammar
 from localspec.text.breakers import breakers
@@ -27,6 +30,7 @@ from localspec.wire.messages import Generate, Tokenize
 from localspec.wire.values import Adapter, TokenLogprob
 from localspec.worker import limits
 from localspec.worker.grammars import Grammars
+from localspec.worker.images import Images, Seen
 from localspec.worker.output_parser import OutputParser
 from localspec.worker.prompts import GENERATION, Prompts, overflow
 
@@ -63,6 +67,8 @@ class PreparedRequest:
     """The scale of each adapter of the model."""
     borders: tuple[int, ...] = ()
     """Where a later prompt of the conversation is likely to part from this one, for states."""
+    images: Sequence[ImageRows] = ()
+    """The rows of the prompt's images, at their places."""
 
     @property
     def owner(self) -> str:
@@ -85,6 +91,33 @@ class PreparedRequest:
         on = msgspec.structs.replace(request, id=f"{request.id}+", max_tokens=0)
         return replace(self, request=on, max_tokens=0)
 
+    def routed(self, reason: str, expectation: Expectation) -> Request:
+        """The engine's request, with the router's word and what it expects of the answer."""
+        request = self.request
+        return Request(
+            id=request.id,
+            client=self.owner,
+            prompt=self.prompt,
+            sampling=self.sampling,
+            speculation=request.speculation,
+            max_tokens=self.max_tokens,
+            route=reason,
+            expectation=expectation,
+            constraint=self.constraint,
+            ignore_eos=request.ignore_eos,
+            prediction=self.prediction,
+            logprobs=request.logprobs,
+            so_far=request.so_far.tokens if request.so_far else (),
+            session=request.session,
+            brief=self.warms or request.prompt_seconds is not None,
+            breakers=self.breakers,
+            reuse=request.reuse,
+            after_sampling=request.after_sampling,
+            borders=self.borders,
+            images=self.images,
+            adapters=self.adapters,
+        )
+
     @property
     def to_score(self) -> bool:
         """Whether the log-probabilities of its prompt are still to be computed."""
@@ -102,6 +135,7 @@ class RequestPreparer:
         drafters: The sources that a request may choose from, by name.
         prompts: Tokenizes prompts.
         grammars: Makes constraints.
+        images: Reads the images of requests.
         adapters: The LoRA adapters that the model was loaded with.
     """
 
@@ -112,9 +146,11 @@ class RequestPreparer:
         drafters: Mapping[str, Drafter],
         prompts: Prompts,
         grammars: Grammars,
+        images: Images,
         adapters: Sequence[Adapter] = (),
     ) -> None:
         self._model = model
+        self._images = images
         self._context = context
         self._drafters = frozenset(drafters)
         self._coupled_only = {
@@ -130,10 +166,14 @@ class RequestPreparer:
         """The breakers of the latest request that had any: finding them reads every token."""
 
     @property
-    def format(self) -> dict[str, str]:
-        """The format of calls and a warning about the template, as fields of `Ready`."""
+    def facts(self) -> dict[str, Any]:
+        """The format of calls, a warning about the template, and whether it reads images.
+
+        As fields of `Ready`.
+        """
         known = self._dialogue.recognised
-        return {"format": known.form.name, "format_warning": known.warning}
+        format_ = {"format": known.form.name, "format_warning": known.warning}
+        return {**format_, "sees": self._images.sees, "projector": self._images.sentence}
 
     def prepare(self, request: Generate) -> PreparedRequest:
         """The request in the engine's terms.
@@ -151,8 +191,9 @@ class RequestPreparer:
             coupled_only=self._coupled_only,
         )
         context = self._context()
+        request, seen = self._images.read(request)
         turn = self._turn(request)
-        prompt = request.so_far.prompt if request.so_far else self._tokens(request, turn)
+        prompt = request.so_far.prompt if request.so_far else self._tokens(request, turn, seen)
         if not prompt:
             raise RequestError("The prompt is empty.", fix="Send some text.", param="prompt")
         limits.check_scores(request, len(prompt))
@@ -179,10 +220,11 @@ class RequestPreparer:
             typed=typed,
             parser=self._parser(request, turn),
             adapters=limits.scales(request, self._adapters),
-            borders=self._borders(request, prompt) if self._model.has_state else (),
+            borders=self._borders(request, prompt, seen) if self._model.has_state else (),
+            images=seen.placed(prompt),
         )
 
-    def _borders(self, request: Generate, prompt: Sequence[Token]) -> tuple[int, ...]:
+    def _borders(self, request: Generate, prompt: Sequence[Token], seen: Seen) -> tuple[int, ...]:
         """Tokens of the prompt before the last question: that is what is edited."""
         messages = request.messages or []
         asked = [at for at, message in enumerate(messages) if message.role == "user"]
@@ -195,7 +237,7 @@ class RequestPreparer:
             prefill="",
         )
         try:
-            before = self._tokens(earlier, self._turn(earlier))
+            before = self._tokens(earlier, self._turn(earlier), seen)
         except RequestError:  # of a template that wants a question last
             return ()
         length = common_prefix(before, prompt)
@@ -274,9 +316,10 @@ class RequestPreparer:
 
     def prompt(self, request: Generate) -> tuple[str, list[Token]]:
         """The prompt of a request as text and as tokens. Raises TooLarge, TemplateError."""
+        request, seen = self._images.read(request)
         turn = self._turn(request)
         text = self._prompts.text(turn.prompt, request.prefill) if turn else request.prompt or ""
-        return text, self._tokens(request, turn)
+        return text, self._tokens(request, turn, seen)
 
     def tokenized(self, question: Tokenize) -> list[Token]:
         """The tokens of a text. Raises TooLarge."""
@@ -287,8 +330,9 @@ class RequestPreparer:
         chat = request.messages is not None
         return self._dialogue.turn(self._prompts.quoted(request)) if chat else None
 
-    def _tokens(self, request: Generate, turn: Turn | None) -> list[Token]:
-        return self._prompts.tokens(request, turn.prompt if turn else None, self._context())
+    def _tokens(self, request: Generate, turn: Turn | None, seen: Seen) -> list[Token]:
+        rendered = turn.prompt if turn else None
+        return self._prompts.tokens(request, rendered, self._context(), seen.tokens)
 
     def words(self, text: str, param: str, most: int | None = None) -> list[Token]:
         """The first `most` tokens of a text in which no special token is read.
@@ -306,4 +350,4 @@ class RequestPreparer:
 
     def _spelled(self, prompt: list[Token]) -> str:
         """The text of tokens, special ones spelled out."""
-        return b"".join(map(self._model.spelled, prompt)).decode("utf-8", errors="replace")
+        return b"".join(map(self._model.spelled, words(prompt))).decode("utf-8", errors="replace")

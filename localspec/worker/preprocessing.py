@@ -158,10 +158,11 @@ class Preprocessing(Generic[_Result]):
 
 
 def lane_of(request: Request) -> Name:
-    """The thread for a request, by how long preparing it may take."""
+    """The thread for a request, by how long preparing it may take: an image takes seconds."""
     asked = request.request if isinstance(request, Replay | Render) else request
     grammar = _grammar_chars(asked) if isinstance(asked, Generate) else 0
-    long = _chars(request) > LONG_CHARS
+    sees = isinstance(asked, Generate) and any(one.images for one in asked.messages or ())
+    long = sees or _chars(request) > LONG_CHARS
     if grammar:
         return "long grammars" if long or grammar > LONG_GRAMMAR_CHARS else "grammars"
     return "long texts" if long else "texts"

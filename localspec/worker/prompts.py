@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -100,11 +102,17 @@ class Prompts:
                 param="messages",
             ) from died
 
-    def tokens(self, request: Generate, rendered: str | None, context: int) -> list[Token]:
+    def tokens(
+        self,
+        request: Generate,
+        rendered: str | None,
+        context: int,
+        images: Mapping[str, list[Token]] = MappingProxyType({}),
+    ) -> list[Token]:
         """The prompt's tokens; a template writes its own BOS, plain text gets the model's.
 
         The names of special tokens are those tokens in a raw prompt, as for llama-server, and plain
-        text in messages, which are `rendered`.
+        text in messages, which are `rendered`. Marks of `images` become what these are read as.
 
         Raises:
             RequestError: The model cannot fill in a middle.
@@ -118,13 +126,24 @@ class Prompts:
         if rendered is not None:
             text = rendered + self._markers.quoted(request.prefill, own=True)
             self._check(text, "messages", context)
-            parts = self._markers.parts(text, quoted=True)
-            return self._tokenized(parts, add_special=not self._model.chat_template)
+            return self._chat(text, images)
         if request.suffix is not None:
             return self._infill(request, request.suffix, context)
         text = request.prompt or ""
         self._check(text, "prompt", context)
         return self._tokenized(self._markers.parts(text), add_special=True)
+
+    def _chat(self, text: str, images: Mapping[str, list[Token]]) -> list[Token]:
+        """The tokens of a rendered chat, tokenized between its images as llama.cpp does."""
+        marks = "|".join(map(re.escape, images))
+        tokens: list[Token] = []
+        for piece in re.split(f"({marks})", text) if marks else [text]:
+            if piece in images:
+                tokens += images[piece]
+                continue
+            first = not tokens and not self._model.chat_template
+            tokens += self._tokenized(self._markers.parts(piece, quoted=True), add_special=first)
+        return tokens
 
     def joined(self, pieces: Sequence[int | str], param: str, context: int) -> list[Token]:
         """The tokens of a list of texts and tokens; a text at the beginning gets the model's BOS.

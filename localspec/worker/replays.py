@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from localspec.engine.replay import Reading, Script, replay
-from localspec.errors import ContextOverflow, NoRoom
+from localspec.errors import ContextOverflow, NoRoom, RequestError
 from localspec.types import Token
 from localspec.wire.messages import Event, Failed, Fork, Replay, Replayed
 from localspec.worker import preparation
@@ -87,6 +87,10 @@ class Replays:
         loaded = self._loaded
         prepared = loaded.preparer.prepare(asked.request)
         prompt = prepared.prompt
+        if prepared.images:
+            raise RequestError(
+                "A prompt with images cannot be replayed.", fix="Leave them out.", param="messages"
+            )
         text = loaded.preparer.words(prepared.typed + asked.text, "text")
         context = loaded.engine.context
         if len(prompt) + len(text) > context:

@@ -300,30 +300,7 @@ class Service:
 
     def _request(self, prepared: PreparedRequest) -> Request:
         """The engine's request, routed as late as possible, with all that was learned."""
-        request = prepared.request
-        reason, expectation = self._loaded.router.route(prepared)
-        return Request(
-            id=request.id,
-            client=prepared.owner,
-            prompt=prepared.prompt,
-            sampling=prepared.sampling,
-            speculation=request.speculation,
-            max_tokens=prepared.max_tokens,
-            route=reason,
-            expectation=expectation,
-            constraint=prepared.constraint,
-            ignore_eos=request.ignore_eos,
-            prediction=prepared.prediction,
-            logprobs=request.logprobs,
-            so_far=request.so_far.tokens if request.so_far else (),
-            session=request.session,
-            brief=prepared.warms or request.prompt_seconds is not None,
-            breakers=prepared.breakers,
-            reuse=request.reuse,
-            after_sampling=request.after_sampling,
-            borders=prepared.borders,
-            adapters=prepared.adapters,
-        )
+        return prepared.routed(*self._loaded.router.route(prepared))
 
     def _step(self) -> None:
         """Make one step of the engine. Its outputs are sent at once, or while a device computes.

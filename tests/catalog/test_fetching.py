@@ -12,6 +12,7 @@ from typing import Any
 
 import gguf
 import numpy as np
+import projectors
 import pytest
 import tiny
 from click.testing import CliRunner, Result
@@ -225,7 +226,8 @@ def test_what_is_no_model_is_refused_by_what_it_is(
     if "/" not in name:
         assert "no model by itself" in run("pull", f"{hub.endpoint}/files/{name}").stderr
     assert run("pull", REPO).exit_code == 0
-    assert [path.name for path in models.glob("*.gguf")] == ["tiny-q4_0.gguf"]
+    kept = {path.name for path in models.glob("*.gguf")} - {"mmproj-tiny-q4_0.gguf"}
+    assert kept == {"tiny-q4_0.gguf"}
     del hub.files["Tiny-Q4_0.gguf"]
     assert run("rm", REPO, "--yes").exit_code == 0
     if "/" not in name:  # a folder with all files tells nothing
@@ -395,3 +397,47 @@ def test_a_chat_offers_to_fetch_what_is_elsewhere(hub: Any, tmp_path: Path, mode
         assert process.wait(60) == NotRunning.exit_code
     os.close(ours)
     assert Registry(models).resolve(REPO).target_path.name == "tiny-q4_0.gguf"
+
+
+def test_a_projector_comes_with_its_model(hub: Any, tmp_path: Path, models: Path) -> None:
+    """The best of those that are there, by the model's name; it goes with it."""
+    serve(hub, tiny.build(tmp_path / "Tiny-Q4_0.gguf"))
+    for number, label in enumerate(("F32", "F16", "Q8_0")):
+        serve(hub, projectors.build(tmp_path / f"mmproj-{label}.gguf", seed=number))
+    result = run("pull", REPO)
+    assert result.exit_code == 0, result.output
+    assert "for images mmproj-F16.gguf" in result.stderr
+    kept = models / "mmproj-tiny-q4_0.gguf"
+    assert kept.read_bytes() == (tmp_path / "mmproj-F16.gguf").read_bytes()
+    registry = Registry(models)
+    assert registry.find("tiny-q4_0").projector == (str(kept), "")
+    shown = run("list").stdout
+    assert f"reads images by {kept.name}" in " ".join(shown.split())
+    assert "skipped" not in run("list").stderr
+    assert run("rm", "tiny-q4_0", "--yes").exit_code == 0
+    assert list(models.glob("*.gguf")) == []
+
+
+def test_a_projector_that_is_broken_is_deleted(hub: Any, tmp_path: Path, models: Path) -> None:
+    """The model stays, and the next pull tries again."""
+    serve(hub, tiny.build(tmp_path / "Tiny-Q4_0.gguf"))
+    hub.files["mmproj-F16.gguf"] = b"GGUF" + bytes(100)
+    result = run("pull", REPO)
+    assert result.exit_code != 0
+    assert "mmproj-tiny-q4_0.gguf" in result.stderr
+    assert [path.name for path in models.glob("*.gguf")] == ["tiny-q4_0.gguf"]
+
+
+def test_an_imported_model_brings_its_projector(tmp_path: Path, models: Path) -> None:
+    """The one that lies beside it and is named after it."""
+    tiny.build(tmp_path / "tiny-Q4_0.gguf")
+    projectors.build(tmp_path / "mmproj-tiny-f16.gguf")
+    projectors.build(tmp_path / "mmproj-other-f16.gguf")
+    for name, more in (("one", ()), ("two", ("--link",))):
+        result = run("import", str(tmp_path / "tiny-Q4_0.gguf"), "--name", name, *more)
+        assert result.exit_code == 0, result.output
+        assert Registry(models).find(name).sees
+    assert sorted(path.name for path in models.glob("mmproj*")) == [
+        "mmproj-one.gguf",
+        "mmproj-two.gguf",
+    ]

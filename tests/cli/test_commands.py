@@ -263,7 +263,7 @@ def test_a_file_goes_with_the_next_question_and_a_picture_is_refused(
     (home / "b.png").write_bytes(b"\x89PNG\r\n\x1a\n")
     peer.streams = [answer("ok"), answer("ok")]
     shown = talk.type(f"/file {home}/b.png{ENTER}/file {home}/a.py{ENTER}why?{ENTER}")
-    assert "read text only" in shown
+    assert "is a picture" in shown
     assert peer.question["messages"][0]["content"] == "why?\n\na.py:\n```\nx = 1\n```"
     talk.type(f"and?{ENTER}")
     assert peer.question["messages"][-1]["content"] == "and?"

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
 import heads
+import numpy as np
 import projectors
 import pytest
 import recurrent
@@ -16,11 +18,11 @@ from laws.policies import FixedDepth
 from laws.test_fed_law import made
 
 from localspec.config import Placement
-from localspec.engine.images import PIECE_ROWS, border, stand_ins, words
+from localspec.engine.images import PIECE_ROWS, border, placed, stand_ins, words
 from localspec.engine.llama.images import Picture, Projector
-from localspec.engine.llama.library import ours
+from localspec.engine.llama.library import mtmd_library, native, ours
 from localspec.engine.session import Request
-from localspec.types import SamplingParams, SpeculationParams, Token
+from localspec.types import Floats, Row, SamplingParams, SpeculationParams, Token
 
 GREEDY = SamplingParams(temperature=0.0)
 SEEDED = SamplingParams(temperature=0.9, seed=11, repetition_penalty=1.1)
@@ -70,11 +72,12 @@ def looking(
     """A request with these pictures one after the other, with words around each."""
     prompt, images = harness.target.tokenize(BEFORE, add_special=True, parse_special=True), []
     for seed in seeds:
-        more, rows = projector.read(picture(seed), len(prompt))
-        prompt += [*more, *harness.target.plain_tokens(behind)]
-        images += rows
+        for piece in projector.read(picture(seed)):
+            prompt += piece if isinstance(piece, list) else piece.stand_ins
+            images += [] if isinstance(piece, list) else [piece]
+        prompt += harness.target.plain_tokens(behind)
     asked = harness.request(prompt, sampling, tokens=tokens, speculation=speculation)
-    return replace(asked, images=images, session="talk")
+    return replace(asked, images=placed(prompt, images), session="talk")
 
 
 def plain(harness: Harness, *requests: Request) -> list[list[Token]]:
@@ -135,6 +138,49 @@ def test_states_that_read_images_go_back(build: Callable[[Path], Path], tmp_path
             assert output(session) == expected
             assert session.meter.drafted > 0
         reads.close()
+
+
+def test_rows_are_read_as_llama_cpp_reads_them(harness: Harness, projector: Projector) -> None:
+    """The logits behind an image are those that libmtmd's own reading gives, but for rounding."""
+    memory, seen = harness.memory, looking(harness, projector, 1)
+    [image] = seen.images
+    memory.truncate(0, 0)  # whatever an engine left there
+    for start, end in ((0, image.start), (image.end, len(seen.prompt))):
+        rows = [Row(seen.prompt[at], at, 0, wants_logits=True) for at in range(start, end)]
+        ours = memory.decode(rows)[-1].copy()
+        while end == image.start and memory.held[0] < image.end:
+            place = memory.held[0]
+            memory.see(0, place, image.piece(place), whole=image.whole)
+    memory.truncate(0, 0)
+    theirs = by_mtmd(harness, projector)
+    memory.truncate(0, 0)
+    assert int(ours.argmax()) == int(theirs.argmax())
+    assert np.abs(ours - theirs).max() < 0.01 * np.ptp(ours)
+
+
+def by_mtmd(harness: Harness, projector: Projector) -> Floats:
+    """The logits behind the same text, read by libmtmd alone into slot 0."""
+    mtmd = mtmd_library()
+    assert mtmd is not None
+    shown = picture(1)
+    pixels = (ctypes.c_uint8 * len(shown.pixels)).from_buffer_copy(shown.pixels)
+    bitmap = mtmd.mtmd_bitmap_init(shown.width, shown.height, pixels)
+    whole = BEFORE.encode() + mtmd.mtmd_default_marker() + BEHIND.encode()
+    text = mtmd.mtmd_input_text(whole, len(whole), True, True)
+    chunks, end = mtmd.mtmd_input_chunks_init(), native.llama_pos()
+    bitmaps = (ctypes.c_void_p * 1)(bitmap)
+    handle = projector._handle  # noqa: SLF001 - what is compared with
+    assert mtmd.mtmd_tokenize(handle, chunks, ctypes.byref(text), bitmaps, 1) == 0
+    context = harness.memory.handle
+    where = (0, 0, ROWS, True, ctypes.byref(end))
+    assert mtmd.mtmd_helper_eval_chunks(handle, context, chunks, *where) == 0
+    found = np.ctypeslib.as_array(
+        native.llama_get_logits_ith(context, -1), (harness.target.n_vocab,)
+    ).copy()
+    native.llama_memory_seq_rm(native.llama_get_memory(context), 0, 0, -1)
+    mtmd.mtmd_input_chunks_free(chunks)
+    mtmd.mtmd_bitmap_free(bitmap)
+    return found
 
 
 def test_another_image_is_another_answer(harness: Harness, projector: Projector) -> None:

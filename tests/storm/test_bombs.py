@@ -29,6 +29,7 @@ from localspec.wire import frames
 from localspec.wire.messages import Generate
 from localspec.worker import limits, process
 from localspec.worker.grammars import Grammars
+from localspec.worker.images import Images
 from localspec.worker.preparation import RequestPreparer
 from localspec.worker.prompts import Prompts
 from localspec.worker.sandbox import Sandbox
@@ -67,7 +68,9 @@ def preparer(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RequestPrepar
     words = Words([model.piece(token) for token in range(model.n_vocab)])
     prompts = Prompts(model, Markers(*model.specials()), 13, sandbox, words)
     process.loaded()
-    yield RequestPreparer(model, lambda: 1 << 30, {}, prompts, Grammars(vocabulary, sandbox))
+    yield RequestPreparer(
+        model, lambda: 1 << 30, {}, prompts, Grammars(vocabulary, sandbox), Images(None, "", 1)
+    )
     gc.unfreeze()
     sandbox.close()
     model.close()

@@ -10,10 +10,9 @@ import msgspec
 from localspec.config import Config
 from localspec.errors import RequestError
 from localspec.wire.messages import Message
+from localspec.wire.values import Image
 from localspec_daemon.api.anthropic_replies import MessagesReply, errors
 from localspec_daemon.api.bodies import (
-    IMAGES,
-    UNSEEN,
     Count,
     TextRequest,
     answered,
@@ -22,7 +21,7 @@ from localspec_daemon.api.bodies import (
 )
 from localspec_daemon.api.dialect import Caller, Dialect, Json, ParsedRequest
 from localspec_daemon.api.framing import NAMED_EVENTS
-from localspec_daemon.api.parts import media_type, no_text
+from localspec_daemon.api.parts import is_image, media_type, no_image, no_text, source
 
 BILLING = "x-anthropic-billing-header"
 """An agent's first line of the system prompt that differs in every request and has no meaning for a
@@ -139,8 +138,10 @@ def _budget(thinking: dict[str, Any] | None) -> int | None:
 def _system(given: str | list[Block] | None) -> Iterator[Message]:
     blocks = [Block("text", given)] if isinstance(given, str) else given or []
     for index, block in enumerate(blocks):
+        if is_image(block.type, media_type(block.source)):
+            raise no_image(f"system[{index}]")
         if block.type != "text":
-            raise no_text(f"system[{index}]", block.type, media_type(block.source))
+            raise no_text(f"system[{index}]", block.type)
     texts = [block.text for block in blocks if block.text and not block.text.startswith(BILLING)]
     if texts:
         yield Message("system", "\n".join(texts))
@@ -149,12 +150,14 @@ def _system(given: str | list[Block] | None) -> Iterator[Message]:
 def _turn(param: str, turn: Turn) -> Iterator[Message]:
     """Yields a turn as templates read it: first each tool result as a message, then the text.
 
-    Raises RequestError for a block that is neither text nor of a tool.
+    Raises RequestError for a block that is neither text, an image, nor of a tool.
     """
     blocks = [Block("text", turn.content)] if isinstance(turn.content, str) else turn.content
     texts, extra = [], {}
     calls: list[Json] = []
+    images: list[Image] = []
     for index, block in enumerate(blocks):
+        place = f"{param}[{index}]"
         match block.type:
             case "text":
                 texts.append(block.text or "")
@@ -167,40 +170,43 @@ def _turn(param: str, turn: Turn) -> Iterator[Message]:
                 function = {"name": block.name, "arguments": arguments}
                 calls.append({"id": block.id, "type": "function", "function": function})
             case "tool_result":
-                result = _result(f"{param}[{index}].content", block.content)
-                yield Message("tool", result, {"tool_call_id": block.tool_use_id})
+                result, shown = _result(f"{place}.content", block.content)
+                yield Message("tool", result, {"tool_call_id": block.tool_use_id}, shown)
+            case _ if is_image(block.type, media_type(block.source)):
+                images.append(source(place, block.source, turn.role))
+                texts.append(images[-1].mark)
             case _:
-                raise no_text(f"{param}[{index}]", block.type, media_type(block.source))
+                raise no_text(place, block.type)
     if calls:
         extra["tool_calls"] = calls  # type: ignore[assignment]
     if texts or extra:
-        yield Message(turn.role, "".join(texts), extra)
+        yield Message(turn.role, "".join(texts), extra, images)
 
 
-def _result(param: str, content: str | list[Any] | None) -> str:
-    """Returns a tool's result as text. Raises RequestError.
+def _result(param: str, content: str | list[Any] | None) -> tuple[str, list[Image]]:
+    """Returns a tool's result as text, and its images. Raises RequestError.
 
     A search for tools gives references to the request's own tools, so their names are enough.
     """
     if not isinstance(content, list):
-        return content or ""
-    texts = []
+        return content or "", []
+    texts: list[str] = []
+    images: list[Image] = []
     for index, part in enumerate(content):
+        place = f"{param}[{index}]"
+        kind = str(part.get("type") if isinstance(part, dict) else part)
+        given = part.get("source") if isinstance(part, dict) else None
         match part:
             case {"type": "tool_reference", "tool_name": str(name)}:
                 texts.append(f"Found: {name}\n")
             case {"text": str(text)}:
                 texts.append(text)
-            case {"type": str(given)} if given in IMAGES:
-                texts.append(UNSEEN)
+            case _ if is_image(kind, media_type(given)):
+                images.append(source(place, given))
+                texts.append(images[-1].mark)
             case _:
-                kind = part.get("type") if isinstance(part, dict) else part
-                raise no_text(
-                    f"{param}[{index}]",
-                    str(kind),
-                    media_type(part.get("source") if isinstance(part, dict) else None),
-                )
-    return "".join(texts)
+                raise no_text(place, kind)
+    return "".join(texts), images
 
 
 def _tool(given: Json) -> Json:

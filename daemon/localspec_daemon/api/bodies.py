@@ -24,11 +24,6 @@ from localspec_daemon.api.dialect import Caller, ParsedRequest
 
 Body = TypeVar("Body")
 
-IMAGES = {"image", "image_url", "input_image"}
-UNSEEN = "[An image, which this model cannot see.]"
-"""Replaces an image in a tool's result. Agents send it again with every turn, so an error would end
-that conversation for good. An image that a user attached is refused."""
-
 Count: TypeAlias = whole(-2, ranges.MAX_TOKENS.high)  # type: ignore[valid-type]
 """Tokens to generate; below 0 there is no limit but the context."""
 

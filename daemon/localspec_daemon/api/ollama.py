@@ -15,7 +15,7 @@ from msgspec import Meta
 from localspec.config import Config
 from localspec.errors import LocalSpecError, RequestError
 from localspec.wire.messages import Delta, Finished, Message
-from localspec.wire.values import TokenLogprob
+from localspec.wire.values import Image, TokenLogprob
 from localspec_daemon.api.bodies import Count, decode, generate, prefilled
 from localspec_daemon.api.chain import Chain
 from localspec_daemon.api.dialect import (
@@ -30,7 +30,7 @@ from localspec_daemon.api.dialect import (
 from localspec_daemon.api.framing import LINES
 from localspec_daemon.api.openai_replies import token_logprob
 from localspec_daemon.api.openai_types import MAX_ALTERNATIVES
-from localspec_daemon.api.parts import no_text
+from localspec_daemon.api.parts import SHOWING, image, no_image
 
 
 class Options(Chain):
@@ -103,14 +103,16 @@ def completion(data: bytes, config: Config, caller: Caller) -> ParsedRequest:
     As in Ollama, the prompt is a user's message, unless it is raw or has a suffix.
     """
     request = decode(data, OllamaGenerateRequest)
-    _no_images(request.images, "images")
     prompt, suffix = request.prompt or "", request.suffix or None
-    if not (prompt or suffix):
+    images = _images(request.images, "images")
+    if images and (request.raw or suffix):
+        raise no_image("images")
+    if not (prompt or suffix or images):
         return _asked(request, config, caller, endpoint="completion")
     if request.raw or suffix:
         return _asked(request, config, caller, endpoint="completion", prompt=prompt, suffix=suffix)
     system = [Message("system", request.system)] if request.system else []
-    messages = [*system, Message("user", prompt)]
+    messages = [*system, Message("user", _shown(images, prompt), {}, images)]
     return _asked(request, config, caller, endpoint="chat", messages=messages)
 
 
@@ -228,7 +230,9 @@ def _format(given: str | dict[str, Any] | None) -> Json | None:
 
 def _message(index: int, one: OllamaMessage) -> Message:
     """Returns one message, with calls in OpenAI's shape. Raises RequestError."""
-    _no_images(one.images, f"messages[{index}].images")
+    images = _images(one.images, f"messages[{index}].images")
+    if images and one.role not in SHOWING:
+        raise no_image(f"messages[{index}].images")
     extra: Json = {}
     if one.tool_calls:
         extra["tool_calls"] = [{"type": "function", **call} for call in one.tool_calls]
@@ -236,12 +240,17 @@ def _message(index: int, one: OllamaMessage) -> Message:
         extra["name"] = one.tool_name
     if one.thinking:
         extra["reasoning_content"] = one.thinking
-    return Message(one.role, one.content or "", extra)
+    return Message(one.role, _shown(images, one.content or ""), extra, images)
 
 
-def _no_images(images: list[Any] | None, param: str) -> None:
-    if images:
-        raise no_text(param, "image")
+def _images(images: list[Any] | None, param: str) -> list[Image]:
+    """Returns the images of a list, each base64 or a data URL. Raises RequestError."""
+    return [image(f"{param}[{index}]", one) for index, one in enumerate(images or ())]
+
+
+def _shown(images: Sequence[Image], text: str) -> str:
+    """Returns the text behind its images, as Ollama puts them."""
+    return "".join(one.mark for one in images) + text
 
 
 def _content(text: str, thoughts: str = "", calls: Sequence[Call] = ()) -> Json:

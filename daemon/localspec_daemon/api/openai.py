@@ -9,7 +9,7 @@ import msgspec
 from localspec.config import Config
 from localspec.errors import RequestError
 from localspec.wire.messages import Generate, Message
-from localspec_daemon.api.bodies import IMAGES, UNSEEN, decode, generate, parsed, prefilled
+from localspec_daemon.api.bodies import decode, generate, parsed, prefilled
 from localspec_daemon.api.chain import refuse_unless
 from localspec_daemon.api.dialect import Caller, Dialect, Json, ParsedRequest
 from localspec_daemon.api.framing import EVENTS
@@ -28,7 +28,7 @@ from localspec_daemon.api.openai_types import (
     Prompts,
     Request,
 )
-from localspec_daemon.api.parts import NO_IMAGES, no_text
+from localspec_daemon.api.parts import SHOWING, image, is_image, no_image, no_text
 
 ROLES = {
     "system": "system",
@@ -158,8 +158,7 @@ def message(index: int, given: ChatMessage) -> Message:
     role = ROLES[given.role]
     param = f"messages[{index}].content"
     if given.content is not None:
-        read = tool_text if role == "tool" else text
-        return Message(role, read(param, given.content), extra)
+        return said(role, param, given.content, extra)
     if role not in ("assistant", "tool"):
         raise RequestError(f"{param} is missing.", param=param)
     return Message(role, "", extra)  # an assistant that only called, a tool that gave nothing
@@ -191,23 +190,28 @@ def split_prefill(request: ChatRequest, messages: list[Message]) -> tuple[list[M
     return messages, ""
 
 
-def text(param: str, content: str | list[Part]) -> str:
-    """Joins the parts of a content. Raises RequestError, which names the part."""
+def said(role: str, param: str, content: str | list[Part], extra: Json) -> Message:
+    """Returns the message with this content. Raises RequestError, which names the part."""
     if isinstance(content, str):
-        return content
-    texts = []
+        return Message(role, content, extra)
+    texts, images = [], []
     for index, part in enumerate(content):
-        if part.type not in {"text", "input_text", "output_text"} or part.text is None:
-            raise no_text(f"{param}[{index}]", part.type, part.data)
-        texts.append(part.text)
-    return "".join(texts)
+        place = f"{param}[{index}]"
+        if is_image(part.type, part.data):
+            if role not in SHOWING:
+                raise no_image(place)
+            images.append(image(place, part.data or part.image_url))
+            texts.append(images[-1].mark)
+        elif part.type not in {"text", "input_text", "output_text"} or part.text is None:
+            raise no_text(place, part.type)
+        else:
+            texts.append(part.text)
+    return Message(role, "".join(texts), extra, images)
 
 
-def tool_text(param: str, content: str | list[Part]) -> str:
-    """Returns a tool's result as text, with a note for each image. Raises RequestError."""
-    if not isinstance(content, str):
-        content = [Part("text", UNSEEN) if part.type in IMAGES else part for part in content]
-    return text(param, content)
+def text(param: str, content: str | list[Part]) -> str:
+    """Joins the parts of a content without images. Raises RequestError, which names the part."""
+    return said("", param, content, {}).content
 
 
 def prompts(
@@ -232,8 +236,8 @@ def _prompt(given: Any, param: str, *, empty: bool) -> str | list[int | str]:
     if isinstance(given, PromptObject):
         if given.multimodal_data:
             raise RequestError(
-                f"{param} has multimodal_data, and {NO_IMAGES}.",
-                fix="Send the text alone.",
+                f"{param} has multimodal_data, and a raw prompt takes no images.",
+                fix="Send them as messages to /v1/chat/completions.",
                 param=param,
             )
         prompt = given.prompt_string

@@ -18,12 +18,13 @@ MAX_ALTERNATIVES = 20
 
 
 class Part(msgspec.Struct):
-    """One part of a message's content; `file` or `file_data` holds a file."""
+    """One part of a message's content; `file` or `file_data` holds a file, `image_url` an image."""
 
     type: str = "text"
     text: str | None = None
     file: Any = None
     file_data: Any = None
+    image_url: Any = None
 
     @property
     def data(self) -> str:

@@ -14,7 +14,7 @@ from localspec.wire.messages import Message
 from localspec_daemon.api.bodies import Count, TextRequest, answered, decode
 from localspec_daemon.api.dialect import Caller, Dialect, Json, ParsedRequest
 from localspec_daemon.api.framing import NAMED_EVENTS
-from localspec_daemon.api.openai import ROLES, text, tool_text
+from localspec_daemon.api.openai import ROLES, said
 from localspec_daemon.api.openai_errors import errors
 from localspec_daemon.api.openai_types import MAX_ALTERNATIVES, Part
 from localspec_daemon.api.responses_replies import ResponsesReply
@@ -119,7 +119,7 @@ def _turns(param: str, item: Item) -> Iterator[Message]:
     """
     match item.type:
         case "message" if item.role in ROLES:
-            yield Message(ROLES[item.role], text(f"{param}.content", item.content or ""))
+            yield said(ROLES[item.role], f"{param}.content", item.content or "", {})
         case "function_call" | "custom_tool_call":
             given = item.arguments or "{}"
             if item.type == "custom_tool_call":
@@ -128,8 +128,7 @@ def _turns(param: str, item: Item) -> Iterator[Message]:
             call = {"id": item.call_id, "type": "function", "function": function}
             yield Message("assistant", "", {"tool_calls": [call]})
         case "function_call_output" | "custom_tool_call_output":
-            result = tool_text(f"{param}.output", item.output or "")
-            yield Message("tool", result, {"tool_call_id": item.call_id})
+            yield said("tool", f"{param}.output", item.output or "", {"tool_call_id": item.call_id})
         case "reasoning" | "web_search_call":
             pass
         case _:

@@ -101,7 +101,7 @@ async def props(request: web.Request) -> web.Response:
             "total_slots": ready.slots or slots if ready else slots,
             "model_alias": entry.name,
             "model_path": str(entry.path),
-            "modalities": {"vision": False, "audio": False},
+            "modalities": {"vision": ready.sees if ready else entry.sees, "audio": False},
             "chat_template": template,
             "chat_template_caps": {"supports_tool_calls": "tools" in template},
             "build_info": f"b0-{ready.llama_build if ready else 'localspec'}",
@@ -202,7 +202,9 @@ def _card(supervisor: Supervisor, entry: Entry) -> dict[str, Any]:
     """One model as llama-server shows it; pickers key on `owned_by`."""
     known = supervisor.pool.models.get(entry.name)
     meta: dict[str, Any] = {"size": entry.size_bytes}
+    sees = entry.sees
     if known and known.worker and (ready := known.worker.ready):
+        sees = ready.sees
         meta |= {
             "n_ctx": ready.context,
             "n_ctx_train": ready.context_train,
@@ -223,7 +225,10 @@ def _card(supervisor: Supervisor, entry: Entry) -> dict[str, Any]:
         "aliases": list(entry.aliases),
         "meta": meta,
         "status": {"value": _status(supervisor, entry)["status"]},
-        "architecture": {"input_modalities": ["text"], "output_modalities": ["text"]},
+        "architecture": {
+            "input_modalities": ["text", "image"] if sees else ["text"],
+            "output_modalities": ["text"],
+        },
     }
 
 

@@ -94,6 +94,8 @@ async def show(request: web.Request) -> web.Response:
     capabilities = ["completion", *(["tools"] if "tools" in template else [])]
     if found and found.embeds:
         capabilities = ["embedding"]
+    if entry.sees:
+        capabilities.append("vision")
     if any(mark in template for mark in _THOUGHTS):
         capabilities.append("thinking")
     if inserts:

@@ -1,4 +1,7 @@
-"""How a model is loaded again after a load or a worker died: with less memory, or safe kernels."""
+"""How a model is loaded again after a load or a worker died.
+
+With less memory, without its projector, or with safe kernels.
+"""
 
 from __future__ import annotations
 
@@ -25,10 +28,12 @@ class Fallbacks:
 
     smaller: int = 0
     safe_kernels: bool = False
+    blind: str = ""
+    """The reason why no projector is loaded."""
 
     def reset(self) -> None:
         """The next load is a normal one: the reasons may be gone."""
-        self.smaller, self.safe_kernels = 0, False
+        self.smaller, self.safe_kernels, self.blind = 0, False, ""
 
     def shrink(self, exit_: Exit) -> bool:
         """Take a smaller plan where memory ended the worker; False where no smaller one is left."""
@@ -48,8 +53,18 @@ class Fallbacks:
         _log.warning("safe_kernels model=%s after=%s", name, exit_.cause)
         return True
 
+    def leave_projector(self, name: str, exit_: Exit, stage: str) -> bool:
+        """Load without the projector, where the worker died of it; False where it did not."""
+        if stage != "images" or exit_.out_of_memory or not exit_.by_fault:
+            return False
+        self.blind = f"its projector ended the worker when it was loaded ({exit_.cause})"
+        _log.warning("no_projector model=%s after=%s", name, exit_.cause)
+        return True
+
     def applied(self, load: Load, host_bytes: int | None) -> Load:
         """The worker's Load with these changes, and the host memory it may take, in bytes."""
+        if self.blind:
+            load = msgspec.structs.replace(load, projector="", no_projector=self.blind)
         return msgspec.structs.replace(
             load, safe_kernels=self.safe_kernels, smaller=self.smaller, host_bytes=host_bytes
         )

@@ -373,6 +373,9 @@ class Model:
             return True
         if exit_.from_outside:
             return self._now() >= self.crashes.failed_until()
+        stage = self.progress.stage if self.progress else ""
+        if self.fallbacks.leave_projector(self.name, exit_, stage):
+            return True
         return self.fallbacks.avoid_fault(self.name, exit_)
 
     async def _start(self, load: Load) -> tuple[Worker, Exit | None]:

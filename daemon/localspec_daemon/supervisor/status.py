@@ -60,6 +60,7 @@ class ModelStatus(msgspec.Struct, frozen=True, omit_defaults=True):
     drafters: list[str] | None = None
     speculation_off: str | None = None
     head: str | None = None
+    projector: str | None = None
     rollback: str | None = None
     exactness: str | None = None
     exactness_detail: str | None = None

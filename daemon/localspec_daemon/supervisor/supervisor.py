@@ -318,7 +318,7 @@ class Supervisor:
         """The worker's Load for that name, and its files."""
         table = Aliases(self.config.models) if aliases and not route(self.config, name) else None
         models, folder = self.config.models, self.config_path.parent
-        found, head, adapters, files = await self._query_registry(
+        found, head, projector, adapters, files = await self._query_registry(
             lambda registry: _found(registry, name, table, models, folder)
         )
         template = None
@@ -332,6 +332,8 @@ class Supervisor:
             draft_path=str(found.draft_path) if found.draft_path else None,
             head=head[0],
             no_head=head[1],
+            projector=projector[0],
+            no_projector=projector[1],
             config=self.config,
             template=template,
             adapters=adapters,
@@ -359,8 +361,8 @@ def _as_default(error: UnknownModel) -> UnknownModel:
 
 def _found(
     registry: Registry, name: str, aliases: Aliases | None, models: Models, folder: Path
-) -> tuple[Resolved, tuple[DraftHead | None, str], list[Adapter], Files]:
-    """The model of that name, its head or why it has none, its adapters, and the files.
+) -> tuple[Resolved, tuple[DraftHead | None, str], tuple[str, str], list[Adapter], Files]:
+    """The model of that name, its head and its projector or why it has none, adapters, the files.
 
     Runs in a thread. Raises UnknownModel, ConfigError for an adapter, OSError.
     """
@@ -373,12 +375,15 @@ def _found(
         head = registry.head(found.target_path)
     except BadGGUF:  # of the target, which is refused when it is loaded
         head = None, ""
+    projector = registry.projector(found.target_path)
     own = Path(head[0].path) if head[0] and head[0].path else None
     try:
         adapters = registry.adapters(registry.find(found.name), models.adapters, folder)
     except BadGGUF:
         adapters = []
-    paths_ = (found.target_path, found.draft_path, own, *(Path(each.path) for each in adapters))
-    files = map(Path.stat, filter(None, paths_))
+    sees_by = Path(projector[0]) if projector[0] else None
+    paths_ = (found.target_path, found.draft_path, own, sees_by)
+    more = (Path(each.path) for each in adapters)
+    files = map(Path.stat, filter(None, (*paths_, *more)))
     stamps = tuple((file.st_dev, file.st_ino, file.st_size, file.st_mtime_ns) for file in files)
-    return found, head, adapters, stamps
+    return found, head, projector, adapters, stamps

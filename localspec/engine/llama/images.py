@@ -17,7 +17,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
-from localspec.engine.images import ImageRows, stand_ins
+from localspec.engine.images import EncodedImage, stand_ins
 from localspec.engine.llama.library import log, mtmd_library, native
 from localspec.engine.llama.model import Model
 from localspec.errors import EngineError, ModelError
@@ -51,14 +51,17 @@ class Projector:
         mtmd: The bindings.
         handle: Of mtmd_init_from_file.
         model: The model whose input the vectors are.
+        name: The file's.
         key: Identifies the file: vectors of another one are others.
     """
 
-    def __init__(self, mtmd: ModuleType, handle: Any, model: Model, key: bytes) -> None:
+    def __init__(self, mtmd: ModuleType, handle: Any, model: Model, name: str, key: bytes) -> None:
         self._mtmd, self._handle, self._model, self._key = mtmd, handle, model, key
         self._lock = threading.Lock()
         self._kept: OrderedDict[bytes, Sequence[_Piece]] = OrderedDict()
-        self._whole = bool(mtmd.mtmd_decode_use_non_causal(handle, None))
+        self.whole = bool(mtmd.mtmd_decode_use_non_causal(handle, None))
+        """Whether rows of an image see each other, so that one forward has to hold them all."""
+        self.name = name
         self.computed = 0
         """Images whose vectors were computed, and not found among those kept."""
 
@@ -87,7 +90,7 @@ class Projector:
             raise ModelError(f"{path.name} {why}.")
         found = path.stat()
         key = f"{path.name} {found.st_size} {found.st_mtime_ns}"
-        return cls(mtmd, handle, model, key.encode())
+        return cls(mtmd, handle, model, path.name, key.encode())
 
     def close(self) -> None:
         """Free the projector and what was kept. No request is in flight."""
@@ -97,21 +100,20 @@ class Projector:
                 self._mtmd.mtmd_free(self._handle)
                 self._handle = None
 
-    def read(self, picture: Picture, start: int) -> tuple[list[Token], list[ImageRows]]:
-        """The tokens of an image whose first one stands at place `start`, and its rows.
+    def read(self, picture: Picture) -> list[list[Token] | EncodedImage]:
+        """An image as it stands in a text: tokens around it, and its rows.
 
         Raises EngineError: llama.cpp cannot make vectors of it.
         """
         key = hashlib.sha256(self._key + b"\0" + picture.key).digest()
-        tokens: list[Token] = []
-        images: list[ImageRows] = []
+        found: list[list[Token] | EncodedImage] = []
         for place, piece in enumerate(self._pieces(picture, key)):
             if isinstance(piece, list):
-                tokens += piece
-                continue
-            images.append(ImageRows(start + len(tokens), piece, self._whole))
-            tokens += stand_ins(key + place.to_bytes(4, "little"), len(piece))
-        return tokens, images
+                found.append(piece)
+            else:
+                mine = stand_ins(key + place.to_bytes(4, "little"), len(piece))
+                found.append(EncodedImage(mine, piece, self.whole))
+        return found
 
     def _pieces(self, picture: Picture, key: bytes) -> Sequence[_Piece]:
         """The image as it stands in a text, as kept or as computed now."""
