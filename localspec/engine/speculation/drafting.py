@@ -272,7 +272,7 @@ class Drafting:
         if getattr(self.drafters[name], "stepwise", False):
             forwards += max(len(plan.base) for plan in plans)
         if all(plan.stride == 1 for plan in plans):  # it was read as it drafts
-            forwards, read = forwards + read - 1, 1
+            forwards, read = forwards + max(read, 1) - 1, 1
         guessed = sum(guess.tokens for guess in guesses)
         changes = self._ran(name).changes - ran.changes
         cost = Drafted(name, read, forwards, seconds, cells, guessed, changes)
