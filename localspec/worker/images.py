@@ -15,8 +15,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import msgspec
-from PIL import Image as Pillow
-from PIL import ImageOps
 
 from localspec.engine.images import EncodedImage, ImageRows, placed
 from localspec.errors import EngineError, ModelError, RequestError
@@ -184,6 +182,9 @@ def images_of(request: Generate) -> Iterator[Image]:
 
 def picture(image: Image, client: str) -> Picture:
     """The decoded image of a client. Raises RequestError, which says what is wrong with it."""
+    from PIL import Image as Pillow  # noqa: PLC0415 - most workers never see one
+    from PIL import ImageOps  # noqa: PLC0415 - the same
+
     from localspec.engine.llama.images import Picture  # noqa: PLC0415 - llama.cpp is imported late
 
     try:
@@ -207,7 +208,7 @@ def picture(image: Image, client: str) -> Picture:
     except Exception as error:
         raise _refused(image, "cannot be decoded", error) from error
     key = client.encode() + b"\0" + image.mark.encode()
-    return Picture(*plain.size, plain.tobytes(), key)
+    return Picture(plain.width, plain.height, plain.tobytes(), key)
 
 
 def _refused(image: Image, what: str, error: Exception) -> RequestError:
