@@ -93,6 +93,12 @@ REFUSED: list[tuple[Dialect, Any, str, str]] = [
     ),
     (
         openai.CHAT,
+        said({"type": "image_url", "image_url": {"url": "data:image/svg+xml,%3Csvg/%3E"}}),
+        "messages[1].content[0]",
+        "not base64",
+    ),
+    (
+        openai.CHAT,
         said(IMAGE, role="assistant"),
         "messages[1].content[0]",
         "only messages",

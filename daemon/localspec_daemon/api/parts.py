@@ -43,6 +43,8 @@ def image(param: str, given: Any) -> Image:
             param=param,
         )
     head = _DATA.match(given)
+    if head is None and given.lower().startswith("data:"):
+        raise _no_base64(param)
     if head is None and _ADDRESS.match(given):
         raise RequestError(
             f"{param} is the address of an image, and the daemon fetches none: {given[:_SHOWN]!r}.",
@@ -69,11 +71,15 @@ def decoded(param: str, text: str) -> bytes:
     try:
         return base64.b64decode(standard + "=" * (-len(standard) % 4), validate=True)
     except (binascii.Error, ValueError) as error:
-        raise RequestError(
-            f"{param} is an image whose data is not base64.",
-            fix="Encode the file's bytes by base64.",
-            param=param,
-        ) from error
+        raise _no_base64(param) from error
+
+
+def _no_base64(param: str) -> RequestError:
+    return RequestError(
+        f"{param} is an image whose data is not base64.",
+        fix="Encode the file's bytes by base64.",
+        param=param,
+    )
 
 
 def no_text(param: str, kind: str) -> RequestError:
