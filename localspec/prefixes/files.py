@@ -45,7 +45,8 @@ class Header(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     `key` is a fingerprint of all that the bits depend on. `parts` are lengths in tokens and bytes:
     first all that the slot held, then copies of states. One that `trims` can be cut to any length.
-    `read_seconds` is what reading the tokens would take here.
+    `read_seconds` is what reading the tokens would take here. `adapters` are scales of LoRA
+    adapters, of a slot that was saved by name.
     """
 
     key: str
@@ -56,6 +57,7 @@ class Header(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     parts: list[tuple[int, int]]
     trims: bool
     read_seconds: float = 0.0
+    adapters: tuple[float, ...] = ()
 
 
 class Listed(NamedTuple):
@@ -119,33 +121,12 @@ class PrefixFiles:
     def read(self, path: Path) -> tuple[Listed, list[Part]] | None:
         """A file's text and parts; None where it is gone or damaged, and then it is deleted."""
         try:
-            return self._read(path)
+            return read_file(path, self.secret)
         except FileNotFoundError:
             return None
         except (OSError, ValueError, MemoryError) as error:
             self.drop(path, error)
             return None
-
-    def _read(self, path: Path) -> tuple[Listed, list[Part]]:
-        with open_own(path) as file:
-            size = os.fstat(file.fileno()).st_size
-            data = bytearray(size)
-            view, digest = memoryview(data), hmac.new(self.secret, digestmod="sha256")
-            for start in range(0, size, _PIECE):
-                piece = view[start : start + _PIECE]
-                if file.readinto(piece) != len(piece):
-                    raise Damaged("it became shorter while it was read")
-                digest.update(piece[: max(0, size - _DIGEST - start)])
-        if size < _DIGEST or not hmac.compare_digest(digest.digest(), bytes(view[-_DIGEST:])):
-            raise Damaged("its checksum is wrong")
-        header, start = _header(bytes(view[: _MAX_HEADER + 16]), size)
-        listed = Listed(path, header, bytes(view[start : start + WIDTH * header.tokens]), size, 0.0)
-        start += WIDTH * header.tokens
-        parts = []
-        for length, count in header.parts:
-            parts.append(Part(length, view[start : start + count]))
-            start += count
-        return listed, parts
 
     def write(
         self,
@@ -157,42 +138,19 @@ class PrefixFiles:
         """Write a file; None where the disk refuses, or `going` says no between two pieces."""
         folder = self.root / header.key
         path = folder / f"{_name(header, tokens)}{SUFFIX}"
-        temporary = folder / f".{path.name}.{os.getpid()}.{threading.get_ident()}.tmp"
-        beginning = _beginning(header, tokens)
-        size = len(beginning) + sum(count for _, count in header.parts) + _DIGEST
+        size = len(_beginning(header, tokens)) + sum(count for _, count in header.parts) + _DIGEST
         try:
             if not self._make_room(size, path):
                 return None
             paths.make_private(self.root)
             paths.make_private(folder)
-            done = self._write(temporary, [beginning, *(part.data for part in parts)], going)
-            if not done:
+            if not write_file(path, self.secret, header, tokens, parts, going):
                 return None
-            temporary.replace(path)
-            _sync(folder)
         except OSError as error:
             self._refuse(str(error))
             return None
-        finally:
-            with contextlib.suppress(OSError):
-                temporary.unlink(missing_ok=True)
         self.refused = ""
         return path
-
-    def _write(self, path: Path, blocks: Sequence[Any], going: Callable[[], bool]) -> bool:
-        digest = hmac.new(self.secret, digestmod="sha256")
-        with os.fdopen(paths.create(path), "wb", buffering=0) as file:
-            for block in blocks:
-                view = memoryview(block).cast("B")
-                for start in range(0, len(view), _PIECE):
-                    if not going():
-                        return False
-                    piece = view[start : start + _PIECE]
-                    digest.update(piece)
-                    _write_all(file.fileno(), piece)
-            _write_all(file.fileno(), memoryview(digest.digest()))
-            os.fsync(file.fileno())
-        return True
 
     def _make_room(self, size: int, path: Path) -> bool:
         """Delete what was used longest ago until there is room for so much more."""
@@ -235,6 +193,70 @@ class PrefixFiles:
         if not self.refused:
             _log.warning("prefixes are not kept on disk path=%s reason=%s", self.root, why)
         self.refused = why
+
+
+def read_file(path: Path, secret: bytes) -> tuple[Listed, list[Part]]:
+    """A file's text and parts, checked. Raises OSError, Damaged, MemoryError."""
+    with open_own(path) as file:
+        size = os.fstat(file.fileno()).st_size
+        data = bytearray(size)
+        view, digest = memoryview(data), hmac.new(secret, digestmod="sha256")
+        for start in range(0, size, _PIECE):
+            piece = view[start : start + _PIECE]
+            if file.readinto(piece) != len(piece):
+                raise Damaged("it became shorter while it was read")
+            digest.update(piece[: max(0, size - _DIGEST - start)])
+    if size < _DIGEST or not hmac.compare_digest(digest.digest(), bytes(view[-_DIGEST:])):
+        raise Damaged("its checksum is wrong")
+    header, start = _header(bytes(view[: _MAX_HEADER + 16]), size)
+    listed = Listed(path, header, bytes(view[start : start + WIDTH * header.tokens]), size, 0.0)
+    start += WIDTH * header.tokens
+    parts = []
+    for length, count in header.parts:
+        parts.append(Part(length, view[start : start + count]))
+        start += count
+    return listed, parts
+
+
+def write_file(  # noqa: PLR0913, PLR0917 - all that makes a file
+    path: Path,
+    secret: bytes,
+    header: Header,
+    tokens: bytes,
+    parts: Sequence[Part],
+    going: Callable[[], bool] = lambda: True,
+) -> bool:
+    """Write a file in place of another, whole or not at all; whether `going` let it.
+
+    Raises OSError.
+    """
+    temporary = path.parent / f".{path.name}.{os.getpid()}.{threading.get_ident()}.tmp"
+    blocks = [_beginning(header, tokens), *(part.data for part in parts)]
+    try:
+        if not _write(temporary, secret, blocks, going):
+            return False
+        temporary.replace(path)
+        _sync(path.parent)
+    finally:
+        with contextlib.suppress(OSError):
+            temporary.unlink(missing_ok=True)
+    return True
+
+
+def _write(path: Path, secret: bytes, blocks: Sequence[Any], going: Callable[[], bool]) -> bool:
+    digest = hmac.new(secret, digestmod="sha256")
+    with os.fdopen(paths.create(path), "wb", buffering=0) as file:
+        for block in blocks:
+            view = memoryview(block).cast("B")
+            for start in range(0, len(view), _PIECE):
+                if not going():
+                    return False
+                piece = view[start : start + _PIECE]
+                digest.update(piece)
+                _write_all(file.fileno(), piece)
+        _write_all(file.fileno(), memoryview(digest.digest()))
+        os.fsync(file.fileno())
+    return True
 
 
 def glance(path: Path) -> Listed:

@@ -13,6 +13,10 @@ import msgspec
 from localspec.config import Config
 from localspec.machine import Machine
 from localspec.types import FinishReason, Origin, SamplingParams, SourceCount, SpeculationParams
+from localspec.wire.questions import Detokenize as Detokenize  # noqa: PLC0414
+from localspec.wire.questions import Embed as Embed  # noqa: PLC0414
+from localspec.wire.questions import SlotAction as SlotAction  # noqa: PLC0414
+from localspec.wire.questions import Tokenize as Tokenize  # noqa: PLC0414
 from localspec.wire.replayed import Fork as Fork  # noqa: PLC0414 - part of what crosses
 from localspec.wire.replayed import Replayed as Replayed  # noqa: PLC0414
 from localspec.wire.replayed import Trace as Trace  # noqa: PLC0414
@@ -157,42 +161,11 @@ class Replay(msgspec.Struct, frozen=True, tag="replay"):
         return self.request.client
 
 
-class Tokenize(msgspec.Struct, frozen=True, tag="tokenize"):
-    """Asks for the tokens of a text, and their pieces."""
-
-    id: str
-    text: str
-    add_special: bool
-    parse_special: bool
-
-
-class Detokenize(msgspec.Struct, frozen=True, tag="detokenize"):
-    """Asks for the text of tokens."""
-
-    id: str
-    tokens: list[int]
-
-
 class Render(msgspec.Struct, frozen=True, tag="render"):
     """Asks for the prompt of a request, as text and as tokens."""
 
     id: str
     request: Generate
-
-
-class Embed(msgspec.Struct, frozen=True, tag="embed"):
-    """Asks for a vector of each text (or tokens), of which the first `width` numbers are kept.
-
-    `norm` is llama.cpp's: 2 is Euclid's, -1 none. With `cut` a text that is too long is cut. With a
-    `query` each text is a document, and its vector is its score alone.
-    """
-
-    id: str
-    texts: list[str | list[int | str]]
-    norm: int = 2
-    width: int | None = None
-    cut: bool = False
-    query: str | None = None
 
 
 Question: TypeAlias = Tokenize | Detokenize | Render | Embed
@@ -213,7 +186,7 @@ class Quit(msgspec.Struct, frozen=True, tag="quit"):
     """Ends the worker at once, with a `Goodbye` and exit code 0."""
 
 
-Command: TypeAlias = Load | Generate | Replay | Question | Cancel | Forget | Quit
+Command: TypeAlias = Load | Generate | Replay | Question | SlotAction | Cancel | Forget | Quit
 
 
 class Progress(msgspec.Struct, frozen=True, tag="progress"):
@@ -381,7 +354,8 @@ class Finished(msgspec.Struct, frozen=True, tag="finished"):
 class QuestionAnswer(msgspec.Struct, frozen=True, tag="told"):
     """The answer to a question; the pieces are the bytes of the tokens, special ones spelled.
 
-    `vectors` are 32-bit floats, lowest byte first; `tokens` counts those of each text then.
+    `vectors` are 32-bit floats, lowest byte first; `tokens` counts those of each text then, and of
+    a slot what it held, with the `size` of its file in bytes and the seconds that it took.
     """
 
     id: str
@@ -389,6 +363,8 @@ class QuestionAnswer(msgspec.Struct, frozen=True, tag="told"):
     tokens: list[int] = []
     pieces: list[bytes] = []
     vectors: list[bytes] = []
+    size: int = 0
+    seconds: float = 0.0
 
 
 class Failed(msgspec.Struct, frozen=True, tag="failed"):

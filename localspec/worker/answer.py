@@ -11,11 +11,13 @@ import msgspec
 from localspec.engine.likelihood import Likelihood
 from localspec.engine.session import Session
 from localspec.engine.speculation.verification import StepOutput
+from localspec.errors import LocalSpecError
 from localspec.text.healing import behind
 from localspec.text.stream import AnswerText, Part
 from localspec.types import FinishReason, Token
 from localspec.wire.messages import (
     Delta,
+    Failed,
     Finished,
     Generate,
     Reading,
@@ -266,6 +268,11 @@ def spelled(each: Likelihood, piece: Callable[[Token], bytes], typed: bytes = b"
     chosen = Alternative(each.token, behind(piece(each.token), typed), each.logprob)
     top = [Alternative(token, behind(piece(token), typed), logprob) for token, logprob in each.top]
     return TokenLogprob(chosen, top)
+
+
+def failed(id_: str, error: LocalSpecError) -> Failed:
+    """An error as it crosses to the supervisor."""
+    return Failed(id_, error.code, error.message, error.fix, error.param, error.details)
 
 
 def never_started(request: Generate, reason: FinishReason) -> Finished:

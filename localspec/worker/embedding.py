@@ -19,6 +19,7 @@ from localspec.catalog.plan import Plan
 from localspec.errors import (
     ContextOverflow,
     EngineError,
+    NotServed,
     OutOfMemory,
     RequestError,
     no_embeddings,
@@ -39,15 +40,17 @@ from localspec.wire.messages import (
     Quit,
     Ready,
     Replay,
+    SlotAction,
     Tokenize,
 )
 from localspec.worker import limits, planning
+from localspec.worker.answer import failed
 from localspec.worker.load_files import model_files
 from localspec.worker.loader import OnProgress
 from localspec.worker.preprocessing import Preprocessing
 from localspec.worker.preprocessing import Request as Unread
 from localspec.worker.questions import answer_question
-from localspec.worker.service import HEARTBEAT_SECONDS, Line, failed
+from localspec.worker.service import HEARTBEAT_SECONDS, Line
 
 if TYPE_CHECKING:
     from localspec.engine.llama.pooling import Pooling
@@ -210,6 +213,8 @@ class EmbeddingService:
                 case Cancel(id=id_):
                     self._preprocessing.cancel(id_)
                     self._jobs = deque(job for job in self._jobs if job.asked.id != id_)
+                case SlotAction(id=id_):
+                    self._line.send(failed(id_, NotServed("This model has no slots.")))
                 case Forget():
                     pass  # nothing is kept of texts
                 case Load():

@@ -19,6 +19,7 @@ from localspec.config import Cache
 from localspec.engine.kv.prefixes import LEAST_TOKENS, FoundPrefix
 from localspec.engine.kv.rollback import Checkpoint, Stored
 from localspec.engine.step import Engine
+from localspec.errors import NotServed
 from localspec.prefixes import budget, files, identity
 from localspec.prefixes.files import Part, PrefixFiles
 from localspec.prefixes.store import Entry, PrefixStore
@@ -75,10 +76,26 @@ class WorkerPrefixes:
         self.saved = PrefixFigures()
         self._keys: dict[Any, str | None] = {}
         self._told = PrefixFigures()
+        self._learning: threading.Thread | None = None
         if facts and (memory or on_disk):
+            self._begin_learning()
+            engine.prefixes.source = self
+
+    def _begin_learning(self) -> threading.Thread:
+        if self._learning is None:
             self._learning = threading.Thread(target=self._learn, name="identity", daemon=True)
             self._learning.start()
-            engine.prefixes.source = self
+        return self._learning
+
+    def identified(self) -> str | None:
+        """The key of copies of the target's memory; None while its file is being read for it.
+
+        Raises NotServed where copies could never be told from those of another model.
+        """
+        key, running = self._key(TARGET), self._begin_learning().is_alive()
+        if key is None and not running and (key := self._key(TARGET)) is None:
+            raise NotServed("The memory of this model cannot be kept.")
+        return key
 
     def _learn(self) -> None:
         """Find out what the files are: they are read once in their life."""
@@ -213,7 +230,7 @@ class WorkerPrefixes:
         if self._engine.prefixes.source is None:
             return
         until = time.monotonic() + CLOSING_SECONDS
-        self._learning.join(CLOSING_SECONDS)
+        self._begin_learning().join(CLOSING_SECONDS)
         self._engine.vacate()
         for slot, _ in self._engine.held():
             if time.monotonic() < until:

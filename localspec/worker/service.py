@@ -24,7 +24,6 @@ from localspec.wire.messages import (
     Detokenize,
     Embed,
     Event,
-    Failed,
     Forget,
     Generate,
     Goodbye,
@@ -34,11 +33,12 @@ from localspec.wire.messages import (
     Quit,
     Render,
     Replay,
+    SlotAction,
     Started,
     Tokenize,
 )
 from localspec.worker import replays
-from localspec.worker.answer import Answer, never_started
+from localspec.worker.answer import Answer, failed, never_started
 from localspec.worker.assemble import Loaded
 from localspec.worker.demand import Demand
 from localspec.worker.heartbeat import heartbeat
@@ -49,6 +49,7 @@ from localspec.worker.prompt_logprobs import PromptLogprobs
 from localspec.worker.questions import answer_question
 from localspec.worker.queue import Queue, Waiting
 from localspec.worker.replays import Replays
+from localspec.worker.slot_files import SlotFiles
 from localspec.worker.totals import Totals
 
 _log = logging.getLogger("localspec.worker")
@@ -94,6 +95,9 @@ class Service:
         self._engine.meanwhile = self._send_outputs
         self._replays = Replays(loaded, line.send, self._wait)
         self._preprocessing = Preprocessing(self._read, line.wake)
+        self._slot_files = SlotFiles(
+            loaded.engine, loaded.prefixes, loaded.ready.model, line.send, line.wake
+        )
         self._totals = Totals()
         self._more_rest = True
         self._demand = Demand(loaded, line.send, clock)
@@ -111,6 +115,7 @@ class Service:
                 self._step()
                 self._hurry()
                 self._replays.advance()
+                self._slot_files.advance()
                 self._rest()
                 self._beat_if_due()
         except Exception:
@@ -125,6 +130,7 @@ class Service:
             self._loaded.prefixes.keep_all()
             self._line.send(Goodbye())
         finally:
+            self._slot_files.close()
             self._preprocessing.close()
 
     # --- commands ---------------------------------------------------------------------------------
@@ -138,6 +144,8 @@ class Service:
             match command:
                 case Generate() | Replay() | Tokenize() | Detokenize() | Render() | Embed():
                     self._take(command)
+                case SlotAction():
+                    self._slot_files.take(command)
                 case Cancel(id=id_):
                     self._cancel(id_)
                 case Forget():
@@ -211,6 +219,7 @@ class Service:
         yield from (waiting.id for waiting in self._waiting)
         yield from (answer.id for answer in self._answers.values())
         yield from self._replays.ids()
+        yield from self._slot_files.ids()
         yield from self._preprocessing.ids()
 
     def _cancel(self, id_: str) -> None:
@@ -218,6 +227,8 @@ class Service:
         if dropped := self._replays.cancel(id_):
             if isinstance(dropped, PromptLogprobs):
                 self._line.send(never_started(dropped.prepared.request, "cancelled"))
+            return
+        if self._slot_files.cancel(id_):
             return
         if unread := self._preprocessing.cancel(id_):
             if isinstance(unread, Generate):
@@ -380,6 +391,7 @@ class Service:
         self._waiting.clear()
         self._answers.clear()
         self._replays.clear()
+        self._slot_files.clear()
 
     # --- heartbeat --------------------------------------------------------------------------------
 
@@ -400,8 +412,3 @@ class Service:
             )
         )
         self._beat_at = now
-
-
-def failed(id_: str, error: LocalSpecError) -> Failed:
-    """An error as it crosses to the supervisor."""
-    return Failed(id_, error.code, error.message, error.fix, error.param, error.details)

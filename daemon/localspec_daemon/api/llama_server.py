@@ -111,10 +111,17 @@ class CompletionReply(ReplyDefaults):
             "content": delta.text,
             "tokens": delta.tokens,
             "stop": False,
-            "id_slot": started.slot if started else -1,
+            "id_slot": self._slot(started),
             "tokens_predicted": self._running.counts[choice],
             "tokens_evaluated": started.prompt_tokens if started else 0,
         }
+
+    def _slot(self, started: Started | None) -> int:
+        """Returns the number that the request gave its slot, or else that of its place."""
+        asked = self.parsed.body.id_slot
+        if asked is not None and asked >= 0:
+            return int(asked)
+        return started.slot if started else -1
 
     def finish(self, choice: int, finished: Finished) -> Iterator[Json]:
         """Yields the last piece: no text, all figures."""
@@ -138,7 +145,7 @@ class CompletionReply(ReplyDefaults):
             "index": choice,
             "content": answer.text,
             "tokens": answer.tokens if self.parsed.body.return_tokens else [],
-            "id_slot": started.slot if started else -1,
+            "id_slot": self._slot(started),
             "stop": True,
             "model": self.model,
             "tokens_predicted": end.usage.completion_tokens,

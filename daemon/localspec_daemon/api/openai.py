@@ -287,7 +287,7 @@ def shared(request: Request, config: Config) -> Json:
         "speculation": request.speculation,
         "ignore_eos": request.ignore_eos,
         "response_format": response_format(request),
-        "session": request.prompt_cache_key or _slot(request, config),
+        "session": request.prompt_cache_key or slot_name(request.id_slot, config),
         "prompt_seconds": seconds(request.t_max_prompt_ms),
         "predict_seconds": seconds(request.t_max_predict_ms),
         "indent": request.n_indent,
@@ -304,9 +304,8 @@ def seconds(milliseconds: float | None) -> float | None:
     return milliseconds / 1000 if milliseconds and milliseconds > 0 else None
 
 
-def _slot(request: Request, config: Config) -> str:
+def slot_name(number: int | None, config: Config) -> str:
     """Returns a slot's number, modulo the slots, as a conversation's name."""
-    number = request.id_slot
     if number is None or number < 0:
         return ""
     return f"slot {number % config.engine.slots}"

@@ -38,6 +38,7 @@ from localspec_daemon.http import (
     openapi,
     own_endpoints,
     ranking,
+    slot_files,
     tokens,
 )
 from localspec_daemon.http.route import OLLAMA, Route, Stream, family
@@ -327,6 +328,18 @@ MODELS = (
             "How many requests are answered.",
             gives=list[llama_answers.Slot],
             queries=("model",),
+        )
+    ),
+    *_both(
+        Route(
+            "POST",
+            "/slots/{id}",
+            slot_files.slot,
+            "Save what a slot holds, restore it, or erase it.",
+            slot_files.SlotRequest,
+            llama_answers.SlotDone,
+            queries=("action", "model"),
+            loads=True,
         )
     ),
     *_both(

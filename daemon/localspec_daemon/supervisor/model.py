@@ -19,6 +19,7 @@ from localspec.wire.messages import (
     Question,
     QuestionAnswer,
     Replay,
+    SlotAction,
 )
 from localspec_daemon.supervisor import memory_demand
 from localspec_daemon.supervisor.broadcast import Broadcast
@@ -136,7 +137,7 @@ class Model:
                     async for event in events:
                         yield event
 
-    async def answer(self, question: Question, max_queue: int) -> QuestionAnswer:
+    async def answer(self, question: Question | SlotAction, max_queue: int) -> QuestionAnswer:
         """The answer to a question, which needs the model but no slot.
 
         Raises the errors of `generate`.

@@ -16,12 +16,13 @@ from localspec.wire.messages import (
     Reading,
     Render,
     Replay,
+    SlotAction,
     SoFar,
     Started,
 )
 from localspec_daemon.supervisor.worker import StreamEvent
 
-WorkerRequest: TypeAlias = Generate | Replay | Question
+WorkerRequest: TypeAlias = Generate | Replay | Question | SlotAction
 
 MAX_RESUMES = 2
 """Workers that may die under a request before it is given up."""

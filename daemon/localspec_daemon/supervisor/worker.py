@@ -48,6 +48,7 @@ from localspec.wire.messages import (
     Refused,
     Replay,
     Replayed,
+    SlotAction,
     Started,
 )
 from localspec_daemon.supervisor import installation
@@ -182,7 +183,9 @@ class Worker:
                 raise
         return cls(load, process, channel)
 
-    async def generate(self, request: Generate | Replay | Question) -> AsyncGenerator[StreamEvent]:
+    async def generate(
+        self, request: Generate | Replay | Question | SlotAction
+    ) -> AsyncGenerator[StreamEvent]:
         """The events of one request, its end last. Closing the iterator cancels the request.
 
         Raises WorkerCrashed, RemoteUnavailable, and the error of the worker's `Failed`.

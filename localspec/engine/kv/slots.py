@@ -78,6 +78,19 @@ class SlotTexts:
         """Requests that could be admitted now."""
         return sum(not slot.busy for slot in self._slots)
 
+    @property
+    def slots(self) -> Sequence[Slot]:
+        """All slots, by their places."""
+        return self._slots
+
+    def slot(self, index: int) -> Slot:
+        """The slot at that place. Raises IndexError."""
+        return self._slots[index]
+
+    def remember(self, index: int, text: Slot) -> None:
+        """Let an idle slot, whose memory was taken in, say what it holds."""
+        self._slots[index] = text
+
     def forget(self, slot: int) -> Slot:
         """Let an idle slot remember nothing; what it did remember."""
         found, self._slots[slot] = self._slots[slot], Slot(used=self._slots[slot].used)

@@ -170,6 +170,26 @@ class Done(Shape):
     success: bool
 
 
+class SlotTimings(Shape):
+    """The milliseconds of a slot's file."""
+
+    save_ms: float | UnsetType = UNSET
+    restore_ms: float | UnsetType = UNSET
+
+
+class SlotDone(Shape):
+    """A slot that was saved, restored or erased: tokens and bytes."""
+
+    id_slot: int
+    filename: str | UnsetType = UNSET
+    n_saved: int | UnsetType = UNSET
+    n_written: int | UnsetType = UNSET
+    n_restored: int | UnsetType = UNSET
+    n_read: int | UnsetType = UNSET
+    n_erased: int | UnsetType = UNSET
+    timings: SlotTimings | UnsetType = UNSET
+
+
 class Health(Shape):
     """The daemon is healthy."""
 

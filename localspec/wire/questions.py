@@ -1,0 +1,53 @@
+"""The messages that begin no answer of the model: questions about texts, and what slots hold."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+
+class Tokenize(msgspec.Struct, frozen=True, tag="tokenize"):
+    """Asks for the tokens of a text, and their pieces."""
+
+    id: str
+    text: str
+    add_special: bool
+    parse_special: bool
+
+
+class Detokenize(msgspec.Struct, frozen=True, tag="detokenize"):
+    """Asks for the text of tokens."""
+
+    id: str
+    tokens: list[int]
+
+
+class Embed(msgspec.Struct, frozen=True, tag="embed"):
+    """Asks for a vector of each text (or tokens), of which the first `width` numbers are kept.
+
+    `norm` is llama.cpp's: 2 is Euclid's, -1 none. With `cut` a text that is too long is cut. With a
+    `query` each text is a document, and its vector is its score alone.
+    """
+
+    id: str
+    texts: list[str | list[int | str]]
+    norm: int = 2
+    width: int | None = None
+    cut: bool = False
+    query: str | None = None
+
+
+class SlotAction(msgspec.Struct, frozen=True, tag="slot"):
+    """Saves what a slot holds to a file, restores it from there, or erases it.
+
+    The slot is that of the conversation `session`, or the one with that number; one that is busy is
+    waited for. The answer counts tokens and bytes.
+    """
+
+    id: str
+    client: str
+    slot: int
+    session: str
+    action: Literal["save", "restore", "erase"]
+    filename: str = ""
