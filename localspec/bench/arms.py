@@ -16,6 +16,8 @@ PLAIN = "plain"
 AUTO = "auto"
 PREDICTION = "prediction"
 NO_CORPUS = "no-corpus"
+_UNUSUAL = frozenset({NO_CORPUS, "lookahead", "early_exit"})
+"""Arms that are measured by name alone: the last two draft seldom, and are plain once more then."""
 
 _FENCE = re.compile(r"^(`{3,})[^`\n]*\n(.*?)^\1`*[ \t]*$", re.MULTILINE | re.DOTALL)
 
@@ -82,8 +84,8 @@ def _drafters(model: Json) -> list[str]:
 def chosen(arms: Mapping[str, Arm], names: Sequence[str]) -> list[Arm]:
     """The named arms in the order of `arms`; plain is always among them, as what is compared to.
 
-    Without names: all, less a single drafter, which would be auto once more, and less prediction,
-    which is auto for most prompts. Raises RequestError.
+    Without names: all, less a single drafter, which would be auto once more, less prediction,
+    which is auto for most prompts, and less those that seldom draft. Raises RequestError.
     """
     for name in names:
         if name not in arms:
@@ -91,7 +93,7 @@ def chosen(arms: Mapping[str, Arm], names: Sequence[str]) -> list[Arm]:
                 f"This model has no arm {name!r}.", fix=f"Arms here: {', '.join(arms)}."
             )
     if not names:
-        usual = [arm for arm in arms.values() if not arm.predicts and arm.name != NO_CORPUS]
+        usual = [arm for arm in arms.values() if not arm.predicts and arm.name not in _UNUSUAL]
         single = len(usual) == len((PLAIN, AUTO)) + 1
         return usual[: 2 if single else None]
     return [arm for name, arm in arms.items() if name == PLAIN or name in names]

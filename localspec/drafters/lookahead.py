@@ -131,6 +131,8 @@ class LookaheadDrafter:
 
     name = LOOKAHEAD
     free = True
+    live = True
+    """It drafts from what rounds show, which is nothing that could be replayed."""
 
     def open(
         self,

@@ -118,7 +118,8 @@ def replay(
             stage.states.extend(() if states is None else states.astype(np.float16))
             yield
         for name, drafter in engine.drafters.items():
-            if script.drafters is None or name in script.drafters:
+            wanted = script.drafters is None or name in script.drafters
+            if wanted and not getattr(drafter, "live", False):  # which only a round can ask
                 trace = yield from _trace(drafter, stage)
                 if trace is not None:
                     reading.traces[name] = trace

@@ -27,6 +27,7 @@ from localspec.types import Sharing
 from localspec.wire.messages import Load, Ready
 from localspec.worker import overlap_choice, planning, remotes
 from localspec.worker.corpus import CorpusIndex
+from localspec.worker.early_exit import ExitChoice
 from localspec.worker.exactness_choice import ExactnessChoice, by_memory, expected, with_exactness
 from localspec.worker.exactness_decision import ExactnessDecision, Reread, unchecked
 from localspec.worker.exactness_probe import BackgroundProbe, NearProbe
@@ -73,6 +74,7 @@ class Loaded:
     idle: IdleTasks
     probe: BackgroundProbe
     speedup: KernelSpeedup
+    exits: ExitChoice
     threads: ThreadTuner
     shortlist: Shortlist | None
     decision: ExactnessDecision
@@ -100,11 +102,16 @@ class Loaded:
         }
 
     def draft_ms(self, cells: int = 0) -> dict[str, float]:
-        """The cost of a drafted token, for each source that is not free; a guess at first."""
+        """The cost of a drafted token, for each source that is not free; a guess at first.
+
+        Of an early exit only once it has drafted.
+        """
+        costs = self.profile.costs
         return {
-            name: round(self.profile.costs.draft(name, 1, 1, cells) * 1000, 3)
+            name: round(costs.draft(name, 1, 1, cells) * 1000, 3)
             for name, drafter in self.engine.drafters.items()
             if not drafter.free
+            if not getattr(drafter, "live", False) or name in costs.measured_drafters
         }
 
     def kv(self) -> dict[str, int]:
@@ -126,7 +133,8 @@ class Loaded:
     def kernels(self) -> str:
         """The kernels in a sentence for people; empty where there is nothing to say."""
         words = self.shortlist.sentence if self.shortlist else ""
-        return "; ".join(filter(None, (self.speedup.sentence, words, self.threads.sentence)))
+        told = self.speedup.sentence, words, self.exits.sentence, self.threads.sentence
+        return "; ".join(filter(None, told))
 
 
 def load(command: Load, on_progress: OnProgress) -> Loaded:
@@ -221,7 +229,8 @@ def _load(  # noqa: PLR0913, PLR0917 - everything that a load depends on
             words = _begun(beside, _known, model)
             sources, off = loader.drafters(target, shape)
         for name, drafter in sources.items():
-            if not drafter.free and (ratio := loader.size_ratio(name)):
+            live = getattr(drafter, "live", False)  # without a file, whose size tells its cost
+            if not drafter.free and not live and (ratio := loader.size_ratio(name)):
                 profile.costs.expect_draft(name, ratio)
         controller = Controller(
             profile.costs,
@@ -249,6 +258,8 @@ def _load(  # noqa: PLR0913, PLR0917 - everything that a load depends on
         images = opened(command, target, parts)
         preparer = _preparer(command, engine, model, words.result(), images, parts)
         probe, speedup = BackgroundProbe(engine, profile), loader.speedup(engine, profile)
+        exits = ExitChoice(engine, profile, command.config.engine.target)
+        parts.callback(exits.close)
         switch = ExactnessSwitch(
             loader, target, engine, controller, probe, off, why, others, preparer.facts
         )
@@ -284,9 +295,12 @@ def _load(  # noqa: PLR0913, PLR0917 - everything that a load depends on
             router=Router(sources, pair_fits=loader.pair_fits, rollback=shape.rollback),
             profile=profile,
             _parts=parts.pop_all(),
-            idle=IdleTasks(engine, profile, measuring, drafts, probe, speedup, before=before),
+            idle=IdleTasks(
+                engine, profile, measuring, drafts, probe, speedup, exits, before=before
+            ),
             probe=probe,
             speedup=speedup,
+            exits=exits,
             threads=threads,
             shortlist=loader.shortlist,
             decision=decision,

@@ -27,6 +27,7 @@ from localspec.types import Backend, Drafter, FedBackend
 from localspec.wire.messages import DeviceMemory, Load, Ready
 from localspec.worker import heads, overlap_choice, planning, snapshot_choice, translation
 from localspec.worker.corpus import CorpusIndex
+from localspec.worker.early_exit import part as early_part
 from localspec.worker.exactness_choice import with_exactness
 from localspec.worker.exactness_probe import BackgroundProbe
 from localspec.worker.fed_heads import FedHead
@@ -52,7 +53,7 @@ class OnProgress(Protocol):
 
 Exactness = Literal["strict", "standard"]
 
-_PARTS = frozenset({"context", "head", "corpus", "eagle3", "mtp"})
+_PARTS = frozenset({"context", "head", "corpus", "eagle3", "mtp", "early"})
 """The parts of drafters that there need not be; one that lacks its part is left out."""
 _PROGRESS_STEP = 0.01
 
@@ -248,6 +249,8 @@ class Loader:
             return self.head
         if name == "corpus":
             return self._corpus(target.model)
+        if name == "early":
+            return early_part(target, alone=not self.fed.part and not self.command.machine)
         return self._fed(target) if name == self.fed.part else None
 
     def _fed(self, target: Context) -> FedBackend | None:

@@ -64,7 +64,8 @@ class Measuring:
                 yield
         # Drafts are kept relative to the target, so they come second.
         for drafter in engine.drafters.values():
-            if not drafter.free and drafter.name not in costs.measured_drafters:
+            known = drafter.free or drafter.name in costs.measured_drafters
+            if not known and not getattr(drafter, "live", False):
                 try:
                     yield from self._rehearsing(drafter)
                 except EngineError:

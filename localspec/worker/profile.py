@@ -32,6 +32,7 @@ class _Saved(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     worth: dict[int, float] = {}
     threads: int = 0
     loading: dict[str, float] = {}
+    exits: dict[int, float] = {}
 
 
 @dataclass(slots=True)
@@ -40,7 +41,8 @@ class Profile:
 
     `worth`, by rows, is how many times as long forwards take with llama.cpp's own kernels,
     `threads` the threads of a forward, 0 while that is not known, `loading` what it takes to read
-    a token of a prompt or to load a copy of one.
+    a token of a prompt or to load a copy of one, `exits` how often so many of the first layers have
+    the likeliest token of all of them.
 
     It holds numbers only, nothing of any text. A file that is damaged or of another version counts
     as empty.
@@ -53,6 +55,7 @@ class Profile:
     worth: dict[int, float] = field(default_factory=dict)
     threads: int = 0
     loading: LoadingCost = field(default_factory=LoadingCost)
+    exits: dict[int, float] = field(default_factory=dict)
 
     @classmethod
     def open(cls, files: Sequence[Path], *facts: Any) -> Self:
@@ -73,6 +76,7 @@ class Profile:
                     saved.worth,
                     saved.threads,
                     LoadingCost.from_dict(saved.loading),
+                    saved.exits,
                 )
         except FileNotFoundError:
             pass
@@ -85,7 +89,7 @@ class Profile:
         shape = asdict(self.shape) if self.shape is not None else None
         learned = self.costs.to_dict(), self.acceptance.to_dict(), shape
         loading = self.loading.to_dict()
-        saved = _Saved(_VERSION, *learned, self.worth, self.threads, loading)
+        saved = _Saved(_VERSION, *learned, self.worth, self.threads, loading, self.exits)
         try:
             paths.write_atomically(self.path, msgspec.json.encode(saved))
         except OSError as error:

@@ -47,7 +47,7 @@ def test_a_draft_with_a_large_vocabulary_is_shortlisted(tmp_path: Path) -> None:
     load = Load("tiny", str(target), str(draft), Config(engine=settings))
     said = "the draft model chooses among 32,7"
     with assemble.load(load, lambda *_: None) as loaded:
-        assert list(loaded.engine.drafters) == ["lookup", "grammar", "model"]
+        assert "model" in loaded.engine.drafters
         assert (said in loaded.kernels) == bool(ours.kernels)
     machine = Machine("x", "y", Forwards({1: 1.0}), Forwards({1: 0.1}))
     with assemble.load(msgspec.structs.replace(load, machine=machine), lambda *_: None) as loaded:

@@ -94,7 +94,7 @@ def cached(loaded: Loaded, request: Generate) -> tuple[list[int], int]:
 def test_it_loads_is_measured_and_drafts_where_that_costs_nothing(loaded: Loaded) -> None:
     """Costs of every row count are known, near and far, and of a copy."""
     assert loaded.ready.speculation_off is None
-    assert loaded.ready.drafters == ["lookup", "grammar"]
+    assert loaded.ready.drafters == ["lookup", "lookahead", "grammar"]
     assert not loaded.idle.measuring
     assert {1, 2, 4, 8, 16, 32} <= set(loaded.cost_ms_by_rows())
     costs = loaded.profile.costs

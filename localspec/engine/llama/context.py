@@ -328,6 +328,20 @@ class Context(SlotMemory, Showing):
         self._cells.take(rows)
         self._snapshots.lose(slot)
 
+    def decode_early(self, rows: Sequence[Row], layers: int) -> Floats:
+        """As `decode`, by the first `layers` layers: these rows are held for no other ones.
+
+        Its time tells nothing of forwards, so the tuner of threads does not see it.
+        """
+        handle, without = ctypes.c_void_p(self._handle), self.model.n_layer - layers
+        team, self._team = self._team, None
+        ours.call("leave_early", None, handle, ctypes.c_uint32(without))
+        try:
+            return self.decode(rows)
+        finally:
+            ours.call("leave_early", None, ctypes.c_void_p(self._handle), ctypes.c_uint32(0))
+            self._team = team
+
     def _decode(self) -> int:
         if self._words is None or self._words.misses:
             return int(native.llama_decode(self._handle, self._batch))

@@ -62,6 +62,11 @@ class KernelInfo:
         return self._function("tap") is not None
 
     @property
+    def exits(self) -> bool:
+        """Whether forwards can leave the model before its last layers (`states.cmake`)."""
+        return self._function("leave_early") is not None
+
+    @property
     def whole_copies(self) -> bool:
         """Whether copies of sequences have all of their cells (`cells.cmake`)."""
         return bool(self._said("copies", c_bool))

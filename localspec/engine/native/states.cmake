@@ -5,6 +5,8 @@
 # the rows with logits, and nothing else changes. The input of a layer ("tap") is set by some graphs only, and one that is missing
 # ends the process. Here every graph that names its layers' outputs has them, and a missing one is said.
 # An EAGLE-3 head computes logits of all rows; here of those that want them.
+#
+# A forward may leave the model before its last layers, to its last norm and output: an early exit.
 
 function(localspec_states)
     localspec_edit(src/llama-context.cpp [[
@@ -60,6 +62,12 @@ void llm_graph_context::cb(ggml_tensor * cur, const char * name, int il) const {
             embd_nextn = {nullptr, 0};
         }
 ]])
+    # An offset below 0 is no prediction layer's; by it graphs are told apart already.
+    localspec_edit(src/llama-graph.cpp [[
+    n_layer          (hparams.n_layer()),
+]] [[
+    n_layer          ((int64_t) hparams.n_layer() + (params.cparams.nextn_layer_offset < 0 ? params.cparams.nextn_layer_offset : 0)),
+]])
     # The names by which LocalSpec sees that a library has this.
     localspec_edit(src/llama-context.cpp [[
 llm_graph_result * llama_context::get_gf_res_reserve() const {
@@ -69,6 +77,12 @@ LLAMA_API void          localspec_tap(llama_context * ctx, uint32_t layer);
 LLAMA_API const float * localspec_layer_input(llama_context * ctx, uint32_t layer);
 LLAMA_API void          localspec_show_next(llama_context * ctx);
 LLAMA_API const float * localspec_next(llama_context * ctx);
+LLAMA_API void          localspec_leave_early(llama_context * ctx, uint32_t layers);
+}
+
+// LocalSpec: from now on forwards do without so many of the last layers
+void localspec_leave_early(llama_context * ctx, uint32_t layers) {
+    ctx->set_nextn_layer_offset(-(int32_t) layers);
 }
 
 // LocalSpec: from now on forwards leave the input of this layer, or what prediction layers are given
