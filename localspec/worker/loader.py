@@ -55,10 +55,8 @@ Exactness = Literal["strict", "standard"]
 
 _PARTS = frozenset({"context", "head", "corpus", "eagle3", "mtp", "early"})
 """The parts of drafters that there need not be; one that lacks its part is left out."""
-_PROGRESS_STEP = 0.01
-
-_TELL_SECONDS = 0.1
-"""Seconds between two reports of progress."""
+_PROGRESS_STEP, _TELL_SECONDS = 0.01, 0.1
+"""Share and seconds between two reports of progress."""
 _PROBE_SECONDS = 5.0
 """The time of a load for lines of the strict probe that may also be probed while idle."""
 

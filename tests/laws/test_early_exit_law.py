@@ -60,7 +60,7 @@ def test_any_exit_gives_the_tokens_of_plain_decoding(
 ) -> None:
     """For 1 to 4 sessions, after each layer: tokens equal; drafts were accepted and rejected.
 
-    Beside sources that copy there are few, and of these all may be wrong.
+    Beside sources that copy there are few drafts, and these may be all right or all wrong.
     """
     requests = [target.request(prompt, CHAINS[chain]) for prompt in PROMPTS]
     plain = [output(finish(target.engine({}, FixedDepth(0)), [one])[0]) for one in requests]
@@ -74,7 +74,8 @@ def test_any_exit_gives_the_tokens_of_plain_decoding(
                 count = session.meter.sources.get(NAME, SourceCount())
                 counts.drafted += count.drafted
                 counts.accepted += count.accepted
-    assert (0 if others else 1) <= counts.accepted < counts.drafted
+    assert counts.drafted
+    assert others or 0 < counts.accepted < counts.drafted
 
 
 def test_rejection_keeps_every_token_that_is_certain(target: Harness) -> None:
