@@ -33,6 +33,7 @@ class Found(msgspec.Struct, frozen=True):
     origin: Origin
     gated: bool = False
     projector: File | None = None
+    heads: list[File] = []
 
     @property
     def name(self) -> str:
@@ -66,7 +67,8 @@ def look(reference: Reference, room_bytes: int, order: Sequence[str] = TARGET_OR
             raise _no_model(path, what)
     choice = variants.choose(found.variants, reference.wanted, room_bytes, order)
     origin = Origin(found.name, choice.variant.label, found.license)
-    return Found(choice, origin, found.gated, variants.projector(found.projectors))
+    seen_by = variants.projector(found.projectors)
+    return Found(choice, origin, found.gated, seen_by, found.heads)
 
 
 def _file(reference: Reference) -> Found:

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from localspec.catalog import hub
-from localspec.catalog.filenames import PROJECTOR
+from localspec.catalog.filenames import HEAD, PROJECTOR
 from localspec.catalog.rules import NOT_ARCHITECTURES
 from localspec.catalog.transfer import NoAnswer
 from localspec.catalog.variants import File, Variant, sort
@@ -48,7 +48,8 @@ class _Listed(msgspec.Struct):
 class Repository(msgspec.Struct, frozen=True):
     """A repository: its models, smallest first, its licence, and whether access is restricted.
 
-    `others` maps its GGUF files that are no models to their kinds; `projectors` are some of these.
+    `others` maps its GGUF files that are no models to their kinds; `projectors` and `heads` (of
+    drafts) are some of these.
     """
 
     name: str
@@ -57,6 +58,7 @@ class Repository(msgspec.Struct, frozen=True):
     gated: bool
     others: dict[str, str] = {}
     projectors: list[File] = []
+    heads: list[File] = []
 
 
 class Hit(msgspec.Struct, frozen=True):
@@ -92,9 +94,11 @@ def look(name: str) -> Repository:
             models = []
     if not models:
         raise _without_model(name, others)
-    projectors = [file for file in files if others.get(file.path) == PROJECTOR]
+    projectors, heads = (
+        [file for file in files if others.get(file.path) == kind] for kind in (PROJECTOR, HEAD)
+    )
     license_ = _license(listed.tags)
-    return Repository(name, models, license_, bool(listed.gated), others, projectors)
+    return Repository(name, models, license_, bool(listed.gated), others, projectors, heads)
 
 
 def _without_model(name: str, others: dict[str, str]) -> PullError:

@@ -10,7 +10,16 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from localspec import paths
-from localspec.catalog import entries, filenames, header, joining, origins, pairing, projectors
+from localspec.catalog import (
+    entries,
+    filenames,
+    head_files,
+    header,
+    joining,
+    origins,
+    pairing,
+    projectors,
+)
 from localspec.catalog.memory import show_bytes
 from localspec.catalog.registry import Model, Registry
 from localspec.catalog.transfer import CHUNK_BYTES, Report, Step, disk_error
@@ -76,6 +85,7 @@ def remove(name: str, directory: Path) -> int:
         candidates += (directory / entry.workplace).glob("*")
     if model.file:
         candidates.append(projectors.beside(directory / model.file))
+        candidates += head_files.places(directory, Path(model.file).stem)
     present = [path for path in dict.fromkeys(candidates) if path.is_symlink() or path.exists()]
     if not present:
         raise UnknownModel(f'Model "{model.name}" is not on this machine.')

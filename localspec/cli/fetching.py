@@ -11,7 +11,16 @@ import click
 import msgspec
 
 from localspec.bench import native
-from localspec.catalog import acquire, entries, header, pairing, partner, repository, templates
+from localspec.catalog import (
+    acquire,
+    entries,
+    head_files,
+    header,
+    pairing,
+    partner,
+    repository,
+    templates,
+)
 from localspec.catalog.devices import Present
 from localspec.catalog.entries import Offer
 from localspec.catalog.partner import Partner
@@ -119,9 +128,13 @@ def fetch(  # noqa: PLR0913 - what a person may say of a model
     Raises PullError, and the errors of fetching.
     """
     registry = Registry(directory)
-    path = _here(registry, wanted) or _fetch(wanted, directory, name, as_json=as_json)
+    path, fetched = _here(registry, wanted), None
+    if path is None:
+        path, fetched = _fetch(wanted, directory, name, as_json=as_json)
     model = registry.find(path.stem)
     found = header.read(path)
+    if fetched is not None:
+        _take_head(path, fetched, as_json=as_json)
     if not found.chat_template and not found.embeds:
         _say(f"Its chat template is {templates.NONE}; {templates.REMEDY}.")
     if model.draft is None and wants_draft is not False:
@@ -162,18 +175,36 @@ def _room() -> int:
     return sum(device.free_bytes for device in found.devices)
 
 
-def _fetch(wanted: Reference, directory: Path, name: str | None, *, as_json: bool) -> Path:
+def _fetch(
+    wanted: Reference, directory: Path, name: str | None, *, as_json: bool
+) -> tuple[Path, acquire.Found]:
+    """The model's file, and where it was found."""
     room = _room()
     with waiting.shown(_ASKING):
         found = acquire.look(wanted, room)
     _say(found.sentence())
     try:
         with shown(as_json=as_json) as report:
-            return acquire.fetch(found, directory, report, name)
+            return acquire.fetch(found, directory, report, name), found
     except PullError as error:
         if found.gated and not os.environ.get("HF_TOKEN"):  # a mirror might not have asked for it
             raise repository.gated(found.origin.source) from error
         raise
+
+
+def _take_head(target: Path, fetched: acquire.Found, *, as_json: bool) -> None:
+    """Take the draft head along that suits the model best. The model is there whatever happens."""
+    try:
+        head, why = head_files.choose(target, fetched)
+        if head is None:
+            if why:
+                _say(why)
+            return
+        _say(f"To draft for it: {head.sentence}.")
+        with shown(as_json=as_json) as report:
+            head_files.fetch(head, target, report)
+    except LocalSpecError as error:
+        _say(f"Without a head: {error}")
 
 
 def find_draft(

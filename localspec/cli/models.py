@@ -165,6 +165,7 @@ def pull(
     MODEL is a name (qwen3-8b, qwen3:8b, gemma3), a repository of the Hugging Face Hub (OWNER/REPO,
     OWNER/REPO:Q4_K_M, OWNER/REPO:FILE, hf.co/...), of which the quantization is taken that fits
     this machine, the URL of a GGUF file, or such a file of yours (./model.gguf), which is copied.
+    A head in the repository that drafts for the model (MTP, EAGLE-3) is taken along.
 
     Interrupt it whenever you like: the next call goes on where it stopped. A draft is requantized
     to INT4 here; the file it was made from is removed afterwards unless --keep-source is given.
