@@ -20,6 +20,9 @@ from urllib.parse import unquote, urlsplit
 import msgspec
 import pytest
 
+from localspec import built
+from localspec.build.compile import IntoCache
+
 REPOSITORY = Path(__file__).resolve().parent.parent
 NATIVE = "localspec/engine/native"
 
@@ -132,3 +135,21 @@ def test_libraries_that_others_may_write_are_not_used(package: Package) -> None:
     said = [one["said"] for one in msgspec.json.decode(package.run("doctor", "--json").stdout)]
     kept.chmod(0o755)
     assert any("localspec build" in one for one in said)
+
+
+def test_libraries_of_other_machines_that_share_a_home_stay(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The last few; those of this one are replaced."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    kept = built.kept()
+    for age, name in enumerate(("oldest", "older", "other", "last", kept.name)):
+        (kept.parent / name).mkdir(parents=True)
+        os.utime(kept.parent / name, (age, age))
+    (kept / "old.so").touch()
+    work = tmp_path / "work"
+    (work / "libraries").mkdir(parents=True)
+    (work / "libraries" / "new.so").touch()
+    IntoCache(work).keep()
+    assert {one.name for one in kept.parent.iterdir()} == {"older", "other", "last", kept.name}
+    assert [one.name for one in kept.iterdir()] == ["new.so"]

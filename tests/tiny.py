@@ -8,6 +8,7 @@ computed by the same kernels.
 from __future__ import annotations
 
 import string
+from collections.abc import Collection
 from pathlib import Path
 
 import gguf
@@ -195,9 +196,13 @@ def begun(
     template: str = TEMPLATE,
     split_tensors: int = 0,
     specials: tuple[str, ...] = (),
+    normal: Collection[str] = (),
     sentencepiece: bool = False,
 ) -> tuple[gguf.GGUFWriter, int]:
-    """A file with a name, a context length and the tokenizer; and the size of its vocabulary."""
+    """A file with a name, a context length and the tokenizer; and the size of its vocabulary.
+
+    Tokens in `normal` are normal ones, whatever they look like.
+    """
     words = SENTENCEPIECES if sentencepiece else (*byte_alphabet(), "th", "he", "in")
     vocabulary = [*words, *SPECIALS]
     vocabulary += [*(f"<|extra_{index}|>" for index in range(extra_tokens)), *specials]
@@ -205,7 +210,8 @@ def begun(
     writer.add_name(f"tiny-{seed}")
     writer.add_context_length(context)
     writer.add_token_list(vocabulary)
-    writer.add_token_types([*map(kind_of, vocabulary)])
+    kinds = [gguf.TokenType.NORMAL if one in normal else kind_of(one) for one in vocabulary]
+    writer.add_token_types(kinds)
     if sentencepiece:
         writer.add_tokenizer_model("llama")
         writer.add_token_scores([-float(token) for token in range(len(vocabulary))])

@@ -175,6 +175,10 @@ class IntoEnvironment:
         """Nothing remains to be done."""
 
 
+_OTHERS = 3
+"""Libraries of other processors or versions that stay: 60 MB each, ten minutes to compile."""
+
+
 class IntoCache:
     """Unpacks the wheel's libraries beside those that are in use, and puts them in their place."""
 
@@ -194,11 +198,13 @@ class IntoCache:
     def keep(self) -> None:
         """Replace the libraries of this installation; workers that run keep theirs until they end.
 
-        Those of other versions and processors go: they can be compiled again.
+        Of others the last few stay, for machines with another processor that share this home.
         """
         kept = built.kept()
         kept.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        for other in kept.parent.iterdir():
+        shutil.rmtree(kept, ignore_errors=True)
+        others = sorted(kept.parent.iterdir(), key=lambda one: one.stat().st_mtime)
+        for other in others[:-_OTHERS]:
             shutil.rmtree(other, ignore_errors=True)
         self._new.rename(kept)
 

@@ -10,6 +10,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -76,15 +77,14 @@ class Served:
         return sum(int(float(line.split()[-1])) for line in lines if line.startswith(f"{name} "))
 
 
-@pytest.fixture(scope="session")
-def tiny_models(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+@contextmanager
+def daemon(root: Path, *arguments: str) -> Iterator[Served]:
     """A daemon with models that know their answers, its first one loaded."""
-    root = tmp_path_factory.mktemp("s")
     homes = dict.fromkeys(("HOME", "XDG_STATE_HOME", "XDG_CACHE_HOME"), str(root))
     here = Path(__file__)
     search = os.pathsep.join(filter(None, (str(here.parents[1]), os.environ.get("PYTHONPATH"))))
     with subprocess.Popen(
-        [sys.executable, here.with_name("daemon_process.py"), root],
+        [sys.executable, here.with_name("daemon_process.py"), root, *arguments],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         env=os.environ | homes | {"PYTHONPATH": search},
@@ -93,6 +93,13 @@ def tiny_models(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
         yield Served(*json.loads(process.stdout.readline()))
         process.communicate()
     assert process.returncode == 0
+
+
+@pytest.fixture(scope="session")
+def tiny_models(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    """The daemon that most tests ask."""
+    with daemon(tmp_path_factory.mktemp("s")) as served:
+        yield served
 
 
 @pytest.fixture(scope="session")
