@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from localspec.control import trees
@@ -29,10 +30,13 @@ _SURE = 0.999
 _LIKELY = 1 / 64
 """A node that survives less often is not worth verifying wherever rows cost anything."""
 
+_WEIGHT_TOKENS = 6.0
+"""Tokens of cost for which the doubt counts that an answer begins with."""
+_MEMORY_OF_DRAFTS = 0.99
+"""The last hundred drafts of a session count, and outcomes in its correction."""
 _LOCAL_RATE = 0.2
-_LOCAL_MEMORY = 0.99
 _LOCAL_LIMIT = 3.0
-"""A session's correction in log-odds: about 4 surprises move it by one, and it fades in 100."""
+"""A session's correction in log-odds: about 4 surprises move it by one."""
 
 
 _Counts: TypeAlias = dict[tuple[str, int], list[float]]
@@ -65,7 +69,7 @@ class SessionAcceptance:
             The share of it that the model takes; the rest is counted here.
         """
         source = signal.source
-        bias = _LOCAL_MEMORY * self._bias.get(source, 0.0) + _LOCAL_RATE * (accepted - expected)
+        bias = _MEMORY_OF_DRAFTS * self._bias.get(source, 0.0) + _LOCAL_RATE * (accepted - expected)
         bias = max(-_LOCAL_LIMIT, min(_LOCAL_LIMIT, bias))
         self._bias[source], self._odds[source] = bias, math.exp(bias)
         observed = self._observed.get(source, 0)
@@ -73,6 +77,48 @@ class SessionAcceptance:
         share = 1 / (1 + observed / _HEARD)
         _count(self.counts, signal, accepted, 1 - share)
         return share
+
+
+@dataclass(slots=True)
+class AcceptanceBias:
+    """The shortfall of drafts from their expected acceptance, their cost and promises, in tokens.
+
+    Chances are right on average, and a draft is taken where they are highest, so the best of many
+    promises is an optimist: behind the number of a list's next point, or a heading, texts that
+    repeat themselves promise most and go on otherwise.
+
+    The next draft must be expected to repay its cost by that share more; it is a share because
+    machines differ in how much a draft costs.
+    """
+
+    shortfall: float = 0.0
+    spent: float = _WEIGHT_TOKENS
+    promised: float = _WEIGHT_TOKENS
+
+    @classmethod
+    def doubted(cls, doubt: float) -> AcceptanceBias:
+        """Of which nothing was seen yet but so much doubt."""
+        return cls(doubt * _WEIGHT_TOKENS)
+
+    @property
+    def doubt(self) -> float:
+        """By what share of their cost drafts have lately disappointed; luck is less than none."""
+        return self.shortfall / self.spent
+
+    @property
+    def kept(self) -> float:
+        """The share of the tokens promised lately that came, at most 1."""
+        return min(1.0, max(0.0, 1 - self.shortfall / self.promised))
+
+    def forgive(self, kept: float) -> None:
+        """Another round, after which the text may be another: this share of the doubt is kept."""
+        self.shortfall *= kept
+
+    def observe(self, missing: float, cost: float, promised: float) -> None:
+        """A draft for `cost` tokens' time gave `missing` tokens less than the `promised` ones."""
+        self.shortfall = _MEMORY_OF_DRAFTS * self.shortfall + missing
+        self.spent = _fading(self.spent, cost)
+        self.promised = _fading(self.promised, promised)
 
 
 class Acceptance:
@@ -85,7 +131,7 @@ class Acceptance:
     def estimate(self, signal: Signal, local: SessionAcceptance | None = None) -> float:
         """Probability that this node is accepted, given that its parent was."""
         key = signal.source, signal.bucket
-        accepted, observed = self._counts.get(key, _NOTHING)
+        accepted, observed = self._counts.get(key, (0.0, 0.0))
         if local is not None and key in local.counts:
             more, seen = local.counts[key]
             accepted, observed = accepted + more, observed + seen
@@ -187,4 +233,6 @@ def _count(counts: _Counts, signal: Signal, accepted: bool, weight: float) -> No
     bucket[1] = kept * bucket[1] + weight
 
 
-_NOTHING = (0.0, 0.0)
+def _fading(known: float, more: float) -> float:
+    """A sum over drafts that fades to the weight it began with."""
+    return _WEIGHT_TOKENS + _MEMORY_OF_DRAFTS * (known - _WEIGHT_TOKENS) + more

@@ -18,8 +18,8 @@ from typing import NamedTuple
 from localspec.control.costs import Costs
 from localspec.control.round import LEVELS
 
-_CAUTION = 1.6
-"""Factor on the cost of a change: it is paid at once, and repaid only if expectations come true."""
+CAUTION = 1.6
+"""How many times over what is paid at once has to be repaid: that comes only if expectations do."""
 _CHANGES_MATTER, _GRAINS = 0.06, 4
 """Changes of rows that cost less than this share of a row are free; what repays one is kept in
 grains of it, so that rounds that differ by little have the same prices."""
@@ -42,9 +42,6 @@ class RollbackCost(NamedTuple):
 
     seconds: float = 0.0
     most: float = 0.0
-
-
-_FREE = RollbackCost()
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,9 +154,9 @@ class BatchCost:
             return going
         level = bisect_right(LEVELS, rows - self.plain_rows)
         if self.repays and level:
-            return _CAUTION * (going - self.repays[level - 1])
+            return CAUTION * (going - self.repays[level - 1])
         carried = _MOST_ROUNDS * _carried(self.costs, self.plain_rows, rows)
-        return _CAUTION * (going + min(change, carried))
+        return CAUTION * (going + min(change, carried))
 
     def rise(self, rows: int, nodes: int, cells: float) -> float:
         """Seconds that verifying `nodes` more takes, in a decode with `rows`."""
@@ -186,8 +183,8 @@ class BatchCost:
         """
         copy, reach = self.costs.copy_seconds, self.costs.snapshots
         if copy is None:
-            return [_FREE] * (len(survival) + 1)
-        found, alive, expected = [_FREE], 1.0, 0.0
+            return [RollbackCost()] * (len(survival) + 1)
+        found, alive, expected = [RollbackCost()], 1.0, 0.0
         for nodes, chance in enumerate((*[1.0] * reach, *survival)[: len(survival)], start=1):
             apart = self._beside(nodes)[1]
             if nodes <= reach:
@@ -202,7 +199,7 @@ class BatchCost:
     def rollback_cost(self, nodes: int, kept: float) -> RollbackCost:
         """The same for so many nodes of one kind, of which so many are expected to be kept."""
         if self.costs.copy_seconds is None or not nodes:
-            return _FREE
+            return RollbackCost()
         alive = kept / (1 + kept)
         return self.rollback_costs([alive**place for place in range(1, nodes + 1)])[nodes]
 
@@ -214,10 +211,6 @@ class BatchCost:
         rise = self.costs.target(self.plain_rows + rows) - self.costs.target(self.plain_rows)
         own = self.costs.target(rows) if self.plain_rows > 1 else rise
         return own, max(0.0, own - rise)
-
-    def tokens(self, rows: int, nodes: int, rate: float, cells: float) -> float:
-        """Cost of verifying `nodes` more, in tokens, in a decode that has `rows` without them."""
-        return rate * self.rise(rows, nodes, cells)
 
 
 def _carried(costs: Costs, plain_rows: int, rows: int) -> float:

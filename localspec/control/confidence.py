@@ -171,7 +171,7 @@ class StoppingTable:
         nodes = len(survival)
         alive = survival[-1] if survival else 1.0
         if nodes >= DEPTH or alive < _ALIVE[-1]:
-            return _NOTHING
+            return Ahead(-math.inf, 0.0)
         before, share = _place(_FALLING, -alive)
         knot, turn = _place(TARGET_CONFIDENCES, target_confidence)
         corners = self.tables[:, nodes, before : before + 2, knot : knot + 2].tolist()
@@ -189,9 +189,6 @@ class StoppingTable:
         gains = accumulate(survival, initial=0.0)
         stopping = max(gain - price for gain, price in zip(gains, self.prices, strict=False))
         return self.ahead(target_confidence, survival).worth > stopping
-
-
-_NOTHING = Ahead(-math.inf, 0.0)
 
 
 def solve(confidence: DraftConfidence, prices: Sequence[float], step: float) -> StoppingTable:

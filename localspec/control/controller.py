@@ -16,7 +16,7 @@ from itertools import takewhile
 from operator import attrgetter
 from typing import Any
 
-from localspec.control import paid_rows, reading
+from localspec.control import paid_rows
 from localspec.control.acceptance import Acceptance
 from localspec.control.batch_cost import BatchCost, ExpectedSaving
 from localspec.control.confidence import DEPTH, StoppingTable, news, solve
@@ -24,7 +24,6 @@ from localspec.control.costs import Costs
 from localspec.control.cutting import Candidate, cut
 from localspec.control.feedback import PolicyFeedback
 from localspec.control.forwards import Layout
-from localspec.control.option import NONE, Option, handovers
 from localspec.control.round import (
     STALL_SECONDS,
     Plan,
@@ -34,7 +33,16 @@ from localspec.control.round import (
 )
 from localspec.control.slow_sources import lead
 from localspec.control.split_cost import batch_cost_of
-from localspec.control.weighing import Weighing, backlogged
+from localspec.control.weighing import (
+    LEAST,
+    NONE,
+    Option,
+    Weighing,
+    backlogged,
+    each_round,
+    handovers,
+    shares,
+)
 from localspec.types import READ_ROWS, STEPS, Draft, Signal
 
 ADVANTAGE = 1.1
@@ -286,7 +294,7 @@ class Controller:
             ]
             for base, survival in bases:
                 unread = 0 if base is view.carried else len(base)
-                seconds, stride = reading.each_round(self.costs, source, unread, view.cells)
+                seconds, stride = each_round(self.costs, source, unread, view.cells)
                 worth, gain = stopping_table.ahead(target_confidence, survival)
                 nodes = round(gain) + 1
                 seconds += self._batch_cost.rollback_cost(nodes, gain).seconds
@@ -328,7 +336,7 @@ class Controller:
                 target_confidence = news(target_confidence, chance)
             return stopping_table.goes_on(survival, target_confidence)
 
-        share, change = reading.shares(self.costs, name, view.cells)
+        share, change = shares(self.costs, name, view.cells)
         least = max(_GUESS_LEAST, share)
 
         def along(guess: Draft) -> int:
@@ -339,7 +347,7 @@ class Controller:
         stride, read = option.stride, option.read
         if others:  # and each of them may read as much, in the same forward
             row = (1 + others) * self.costs.draft(name, READ_ROWS + 1, 0, view.cells) / READ_ROWS
-            most = max(int(STALL_SECONDS / row), reading.LEAST)
+            most = max(int(STALL_SECONDS / row), LEAST)
             stride, read = READ_ROWS, min(read, most)
         rises = self._batch_cost.rises(rows, option.nodes + 1, view.cells)
         siblings = view.branches > 1 and rate * (rises[-1] - rises[-2]) < _SIBLING

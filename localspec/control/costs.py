@@ -14,10 +14,10 @@ import numpy as np
 
 from localspec.control.kalman import Beliefs
 from localspec.control.staircase import (
-    ATTENDED,
     CHANGE,
     FIRST_ATTENDED,
     FIRST_CHANGE,
+    PART,
     POINTS,
     STEADY,
     Staircase,
@@ -31,11 +31,9 @@ _FIRST_STEP, _READS_A_STEP = 0.35, 5.0
 """Priors of drafting a token, in rows of the target, and of reading one, in drafted tokens."""
 _FIRST_READ_ATTENDED = 2e-5
 """Prior of looking back on one token in reading, which is cheaper than in drafting."""
-_FIRST_HOST_SECONDS, _HOST_SHARE = 0.0005, 0.05
-_COPY_SHARE = 0.1
-"""Share of the latest copy in what copies are taken to cost."""
-
-_DRAFT = (0.25, 1e-5)
+_FIRST_HOST_SECONDS = 0.0005
+SHARE = 0.05
+"""Share of the latest round in a mean over rounds."""
 
 
 class _DraftCost:
@@ -50,10 +48,10 @@ class _DraftCost:
         self.measured_once = False
         self._costs: list[float] | None = None
         for cost, beliefs in (
-            (step, _DRAFT),
-            (step / _READS_A_STEP, _DRAFT),
-            (FIRST_ATTENDED, ATTENDED),
-            (_FIRST_READ_ATTENDED, ATTENDED),
+            (step, PART),
+            (step / _READS_A_STEP, PART),
+            (FIRST_ATTENDED, PART),
+            (_FIRST_READ_ATTENDED, PART),
             (FIRST_CHANGE, CHANGE),
         ):
             self.beliefs.add(math.log(cost), *beliefs)
@@ -91,9 +89,7 @@ class _DraftCost:
         if len(data) != len(cost.beliefs.means):
             raise ValueError("not a cost profile: a drafter has other parts")
         cost.beliefs = Beliefs()
-        for kept, (_, drift) in zip(
-            data, (_DRAFT, _DRAFT, ATTENDED, ATTENDED, CHANGE), strict=True
-        ):
+        for kept, (_, drift) in zip(data, (PART, PART, PART, PART, CHANGE), strict=True):
             cost.beliefs.add(*belief(kept), drift)
         cost.measured_once = True
         return cost
@@ -241,18 +237,18 @@ class Costs:
             return
         bounded = 4 * self._host_seconds  # a stolen time slice is not host work
         if not more_rows:
-            self._host_seconds += _HOST_SHARE * (min(seconds, bounded) - self._host_seconds)
+            self._host_seconds += SHARE * (min(seconds, bounded) - self._host_seconds)
             return
         bounded += 2 * more_rows * self.host_row_seconds
         now = min(seconds, bounded) - self._host_seconds, float(more_rows)
         before = zip(self._host_drafts, now, strict=True)
-        self._host_drafts = [(1 - _HOST_SHARE) * old + new for old, new in before]
+        self._host_drafts = [(1 - SHARE) * old + new for old, new in before]
 
     def measured_copy(self, seconds: float) -> None:
         """A state was copied, or brought back."""
         if 0 <= seconds < math.inf:
             known = seconds if self.copy_seconds is None else self.copy_seconds
-            self.copy_seconds = known + _COPY_SHARE * (min(seconds, 4 * known) - known)
+            self.copy_seconds = known + SHARE * (min(seconds, 4 * known) - known)
 
     # --- on disk ----------------------------------------------------------------------------------
 

@@ -6,11 +6,9 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from itertools import accumulate, takewhile
 
-from localspec.control.acceptance import Acceptance
-from localspec.control.acceptance_bias import AcceptanceBias
+from localspec.control.acceptance import Acceptance, AcceptanceBias
 from localspec.control.batch_cost import BatchCost
 from localspec.control.costs import STEADY, Costs
-from localspec.control.option import NONE
 from localspec.control.regret import PlainBaseline, PolicyRegret
 from localspec.control.round import (
     LEVELS,
@@ -27,10 +25,8 @@ from localspec.control.slow_sources import BENEFIT, SlowSource
 from localspec.control.trees import depths, path
 from localspec.types import LOOKAHEAD, Draft, Token
 
-_EXPECTED_SAVING_SHARE = 0.02
+_SHARE = 0.02
 """Of what a round shows, in what a new answer begins with."""
-_ASKED_SHARE = 0.02
-"""Of what asking took and brought, in what that is taken to be."""
 _HELD_UP = 6.0
 """A token read or drafted costs at most one of plain decoding. A round that takes this many tokens
 more was held up by something else, a stopped process or another program."""
@@ -84,7 +80,7 @@ class PolicyFeedback:
         self._takes.setdefault(name, took)
         self._expected_savings.setdefault(name, BENEFIT * took)
         for known, seconds in ((self._takes, took), (self._expected_savings, brought)):
-            known[name] += _ASKED_SHARE * (seconds - known[name])
+            known[name] += _SHARE * (seconds - known[name])
 
     def expect_saving(
         self, stats: SessionStats, chains: Sequence[Sequence[float]], rate: float
@@ -99,7 +95,7 @@ class PolicyFeedback:
             for nodes in LEVELS
         ]
         stats.update_expected_saving(seconds)
-        self.expected_saving = blended(self.expected_saving, seconds, _EXPECTED_SAVING_SHARE)
+        self.expected_saving = blended(self.expected_saving, seconds, _SHARE)
 
     def observe(self, round_: Round, batch_cost: BatchCost) -> None:
         """Learn from one round, which was decided by `batch_cost`."""
@@ -182,7 +178,7 @@ class PolicyFeedback:
         """
         if view.stats is None:
             return
-        proposed, view.stats.proposed = view.stats.proposed, NONE
+        proposed, view.stats.proposed = view.stats.proposed, Draft()
         names = {neural.name for neural in view.neural}
         drafted = [signal for signal in proposed.signals if signal.source in names]
         if drafted:
@@ -204,7 +200,7 @@ class PolicyFeedback:
             if each.name == source
         )
         nodes = len(judged.draft)
-        rise = batch_cost.tokens(batch_cost.plain_rows, nodes, 1.0, view.cells)
+        rise = batch_cost.rise(batch_cost.plain_rows, nodes, view.cells)
         view.stats.observe_draft(
             judged.accepted, seconds / max(together.get(source or "", 0), 1) + rise
         )
@@ -222,11 +218,9 @@ class PolicyFeedback:
             return
         promised = sum(self._acceptance.survival(signals, view.local))
         missing = promised - min(len(path(draft, committed)), len(signals))
-        cost = batch_cost.tokens(
-            batch_cost.plain_rows, len(signals), 1 / self._row_seconds(), view.cells
-        )
+        rise = batch_cost.rise(batch_cost.plain_rows, len(signals), view.cells)
         for copies in (view.stats.copies, self.copies):
-            copies.observe(missing, cost, promised)
+            copies.observe(missing, rise / self._row_seconds(), promised)
 
     def _learn_acceptance(
         self, view: View, judged: VerifiedDraft, committed: Sequence[Token]

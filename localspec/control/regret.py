@@ -19,8 +19,8 @@ _AGREES = 0.08
 _SOONEST, _LATEST = 24, 192
 """Rounds after which plain decoding is measured again: fewer while it surprises."""
 
-ALLOWANCE, _INCOME, _CREDIT = 12.0, 0.006, 6.0
-"""Tokens that may be lost at first, what every token adds to that, and the most that gains add."""
+ALLOWANCE, _INCOME = 12.0, 0.006
+"""Tokens that may be lost at first, and what every token adds to that; gains at most half of it."""
 
 _FILLING_ALLOWANCE, _FILLING_CREDIT = 0.5, 4.0
 """Tokens that one answer may lose by filling rows, and the most that gains add to that."""
@@ -89,7 +89,7 @@ class PolicyRegret:
 
     def book(self, tokens: float, spent: float) -> None:
         """A round gave `tokens` in the time in which plain decoding gives `spent`."""
-        self.balance = min(_CREDIT, self.balance + tokens - spent)
+        self.balance = min(ALLOWANCE / 2, self.balance + tokens - spent)
 
 
 @dataclass(slots=True)

@@ -6,8 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
-from localspec.control.acceptance import SessionAcceptance
-from localspec.control.acceptance_bias import AcceptanceBias
+from localspec.control.acceptance import AcceptanceBias, SessionAcceptance
 from localspec.control.confidence import MIDDLE_TARGET_CONFIDENCE
 from localspec.control.costs import STEADY
 from localspec.control.regret import FillingBudget, RegretBudget

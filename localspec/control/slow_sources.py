@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-_SHARE = 0.05
-"""Share of the latest call in the expected saving."""
+from localspec.control.costs import SHARE
+
 _SELDOM = 8
 """One round in so many asks all the same: texts change."""
 BENEFIT = 2.0
@@ -34,7 +34,7 @@ class SlowSource:
 
     def brought(self, seconds: float) -> None:
         """Learn from a call: the seconds that the round is worth more for it."""
-        self.saving_seconds += _SHARE * (seconds - self.saving_seconds)
+        self.saving_seconds += SHARE * (seconds - self.saving_seconds)
 
 
 def lead(name: str, options: Iterable[tuple[str | None, float]]) -> float:

@@ -32,12 +32,9 @@ _TABLE_ROWS, _TABLE_KEPT = np.arange(1, 129), 8
 """Row counts whose cost is kept ready, because a round asks for dozens of them, and for how many
 measurements: stairs move slowly, and the level, which does not, is no part of it."""
 
-_PADDING_PAYS = 1.03
-"""More rows have to be cheaper by this share: beliefs about neighbours differ by their noise."""
-
-_PADDING_COSTS = 1.03
-"""Rows between `POINTS` are padded where that costs at most this much more: of few row counts each
-is soon at home."""
+_ALIKE = 1.03
+"""Row counts whose costs differ by less are as dear: beliefs about neighbours differ by their
+noise. Of those that are, one of `POINTS` is taken, which is soon at home."""
 
 _FLAT = 1.02
 """Rows that add up to no more than this share are as good as paid."""
@@ -56,7 +53,8 @@ every round."""
 _STAIR = (0.09, 3e-5)
 """A stair is 30 % uncertain before it is measured; then it moves 13 times less than the level,
 which plain rounds tell apart from it."""
-ATTENDED = (0.5, 1e-5)
+PART = (0.25, 1e-5)
+"""Of attention, and of each part of drafting."""
 CHANGE = (0.25, 1e-4)
 
 
@@ -69,7 +67,7 @@ class Staircase:
     def __init__(self) -> None:
         self.beliefs = Beliefs()
         self._level = self.beliefs.add(math.log(_FIRST_ROW_SECONDS), *_LEVEL)
-        self._attended = self.beliefs.add(math.log(FIRST_ATTENDED), *ATTENDED)
+        self._attended = self.beliefs.add(math.log(FIRST_ATTENDED), *PART)
         self.changes = [self.beliefs.add(math.log(FIRST_CHANGE), *CHANGE) for _ in range(STEADY)]
         self.places: dict[int, int] = {}
         self._table: list[float] = []
@@ -149,7 +147,7 @@ class Staircase:
         for rows in range(len(self._table), 0, -1):
             others = rows not in POINTS and rows < POINTS[-1]
             dearer = self._table[cheapest - 1] / self._table[rows - 1]
-            if dearer > (_PADDING_COSTS if others else 1 / _PADDING_PAYS):
+            if dearer > (_ALIKE if others else 1 / _ALIKE):
                 cheapest = rows
             self._plateaus.append(cheapest)
         self._plateaus.reverse()
@@ -182,7 +180,7 @@ class Staircase:
         staircase = cls()
         staircase.beliefs = Beliefs()
         staircase.beliefs.add(finite(data["level"]), *_LEVEL)
-        staircase.beliefs.add(*belief(data["look"]), ATTENDED[1])
+        staircase.beliefs.add(*belief(data["look"]), PART[1])
         first, second = data["changes"]
         for change in (first, second):
             staircase.beliefs.add(*belief(change), CHANGE[1])

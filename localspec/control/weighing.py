@@ -2,25 +2,67 @@
 
 Each is weighed by its own record in the session. One that has to read a backlog first must promise
 more than each that could draft now, and the rest of the session has to repay the reading.
+
+Where reading a prompt takes longer than an answer may be behind, a draft model waits, and may wait
+to the end. What it needs of a text is mostly near, unless the answer is made of its prompt: then it
+reads the end alone, by the share of the text that this holds (docs/benchmarks.md).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import math
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from operator import attrgetter
 
-from localspec.control import reading
-from localspec.control.batch_cost import BatchCost
+from localspec.control.batch_cost import CAUTION, BatchCost
 from localspec.control.confidence import DEPTH
 from localspec.control.costs import Costs
-from localspec.control.option import Option
-from localspec.control.round import RECURRING_READS, Bet, SessionStats, View
-from localspec.control.window import REPAID, WINDOW, gap
-from localspec.types import READ_ROWS
+from localspec.control.regret import REGRET_SHARE
+from localspec.control.round import RECURRING_READS, Bet, Neural, SessionStats, View
+from localspec.types import READ_ROWS, Draft
 
-_REPAID = 1.6
-"""How many times over what a source must read first has to be repaid: both sides are guesses."""
+NONE = Draft()
+LEAST = 16
+"""Reading fewer tokens in a round than these is not worth a forward."""
+WINDOW = 32
+"""Tokens that are read instead of a whole text."""
+REPAID = 3.0
+"""How many times over reading that has to be repaid: less is known of it than of a whole text."""
+_WINDOW_SHARE = 3 / 8
+"""With less of the text a draft model is wrong too often."""
+
+
+@dataclass(frozen=True, slots=True)
+class Option:
+    """One way to spend the round for one session.
+
+    `worth` is in tokens above plain decoding in the same time; `gain` are the accepted tokens to
+    expect, `nodes` those verified for them. `base` ends where `extend` goes on with `budget` nodes
+    at most, after it has skipped `skip` pending tokens and read at most `read`, `stride` of them in
+    a forward. `wish` would be its worth if changes of rows were free.
+    """
+
+    base: Draft = NONE
+    extend: Neural | None = None
+    worth: float = 0.0
+    gain: float = 0.0
+    nodes: int = 0
+    budget: int = 0
+    read: int = READ_ROWS
+    stride: int = READ_ROWS
+    wish: float = 0.0
+    skip: int = 0
+
+
+def handovers(survival: Sequence[float], target_confidence: float) -> Iterator[int]:
+    """Where a chain may be handed over: at its end, and where it is less sure than the text."""
+    for nodes in range(1, len(survival)):
+        if survival[nodes] < target_confidence * survival[nodes - 1]:
+            yield nodes
+            break
+    if survival:
+        yield len(survival)
 
 
 def backlogged(option: Option) -> bool:
@@ -79,10 +121,10 @@ class Weighing:
         source, view = neural.extend, self.view
         assert source is not None  # noqa: S101 — it is a neural one
         saving = self.stats.source(source.name).saving
-        backlog = reading.backlog_seconds(self.costs, source, view.cells)
+        backlog = backlog_seconds(self.costs, source, view.cells)
         lasts = view.remaining / self.rate
-        reads = lasts - reading.wait_seconds(self.costs, source, view, backlog - self.left)
-        pays = lead > 0 and reads > 0 and _REPAID * backlog <= saving * reads
+        reads = lasts - wait_seconds(self.costs, source, view, backlog - self.left)
+        pays = lead > 0 and reads > 0 and CAUTION * backlog <= saving * reads
         if not pays and not view.always:
             saved = saving * lasts if lead > 0 and backlog > self.left else 0.0
             return self._windowed(neural, saved)
@@ -92,7 +134,7 @@ class Weighing:
             cost = neural.gain - neural.worth
             self.stats.pending_bet = Bet(source.name, neural.worth, cost, self.rate)
             return neural
-        read = min(reading.readable(self.costs, source, view, self.left), READ_ROWS)
+        read = min(readable(self.costs, source, view, self.left), READ_ROWS)
         if read >= source.pending:
             return neural
         return replace(free, extend=source, budget=view.budget, read=read) if read else None
@@ -108,7 +150,7 @@ class Weighing:
         """How many nodes an option may draft behind its base, if all of it may turn out wrong."""
         source, nodes, cells = option.extend, len(option.base), self.view.cells
         assert source is not None  # noqa: S101 — it is a neural one
-        risk -= reading.each_round(self.costs, source, nodes, cells)[0]
+        risk -= each_round(self.costs, source, nodes, cells)[0]
         step = self.costs.draft(source.name, 1, 1, cells)
         most = min(self.view.budget, DEPTH) - nodes
         for budget in range(most, 0, -1):
@@ -133,3 +175,68 @@ class Weighing:
             return None
         budget = self._budget(option, self.risk - seconds)
         return replace(option, budget=budget, skip=skip) if budget else None
+
+
+def each_round(costs: Costs, source: Neural, nodes: int, cells: int) -> tuple[float, int]:
+    """Seconds to read what is pending every round and `nodes` more, and rows of a forward.
+
+    At once, or one by one as it drafts: where changes of the row count cost more than forwards.
+    """
+    if source.stepwise:
+        read = min(source.pending, RECURRING_READS)
+        return costs.draft(source.name, read, nodes, cells), READ_ROWS
+    pending = min(source.pending, RECURRING_READS) + nodes
+    changes = (pending != source.before) + (pending > 1)
+    if not source.before:
+        changes = 0
+    at_once = costs.draft(source.name, pending, 0, cells, changes)
+    one_by_one = costs.draft(source.name, 1, pending - 1, cells, int(source.before > 1))
+    if one_by_one < at_once and source.pending <= RECURRING_READS:
+        return one_by_one, 1
+    return at_once, READ_ROWS
+
+
+def backlog_seconds(costs: Costs, source: Neural, cells: int) -> float:
+    """Seconds to read what is pending beyond what every round reads."""
+    backlog = max(0, source.pending - RECURRING_READS)
+    return costs.draft(source.name, backlog + 1, 0, cells)
+
+
+def wait_seconds(costs: Costs, source: Neural, view: View, missing_seconds: float) -> float:
+    """How long it takes until an answer may lose so much more; math.inf for ever.
+
+    Each token of it is one more to read meanwhile.
+    """
+    if missing_seconds <= 0 or view.always:
+        return 0.0
+    one = costs.draft(source.name, 2, 0, view.cells)
+    income = REGRET_SHARE - one / costs.target(1, view.cells)
+    return missing_seconds / income if income > 0 else math.inf
+
+
+def readable(costs: Costs, source: Neural, view: View, seconds: float) -> int:
+    """How many pending tokens may be read in so many seconds; 0 if that is next to nothing."""
+    if view.always or backlog_seconds(costs, source, view.cells) <= seconds:
+        return READ_ROWS
+    some = costs.draft(source.name, LEAST + 1, 0, view.cells)
+    count = int(LEAST * seconds / some)
+    return count if count >= min(LEAST, source.pending - RECURRING_READS) else 0
+
+
+def shares(costs: Costs, name: str, cells: int) -> tuple[float, float]:
+    """Costs of one more token in a source's forward, and of rows that come and go again.
+
+    Both as shares of a forward of its own.
+    """
+    step = costs.draft(name, 1, 1, cells)
+    read = costs.draft(name, 2, 1, cells) - step
+    changes = costs.draft(name, 1, 1, cells, changes=2) - step
+    return read / step, changes / step
+
+
+def gap(source: Neural) -> int:
+    """How many of its oldest pending tokens a source should do without; 0 if it should not."""
+    if source.skipped is None or source.pending <= WINDOW:
+        return 0
+    text = source.pending + source.skipped
+    return source.pending - WINDOW if _WINDOW_SHARE * text <= WINDOW else 0

@@ -10,7 +10,7 @@ from control.known import LONG, controller, decide
 from hypothesis import given
 from hypothesis import strategies as st
 
-from localspec.control.acceptance_bias import AcceptanceBias
+from localspec.control.acceptance import AcceptanceBias
 from localspec.control.controller import Controller
 from localspec.control.round import Round, SessionStats, VerifiedDraft, View
 from localspec.types import Draft, Signal

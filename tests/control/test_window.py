@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from localspec.control.controller import Controller
 from localspec.control.round import Neural, Plan, View
-from localspec.control.window import WINDOW, gap
+from localspec.control.weighing import WINDOW, gap
 
 CURVE = {1: 1, 2: 1.1, 4: 1.26, 8: 1.64, 12: 2.1, 16: 2.7, 32: 5}
 """Few rows are cheap, and a row that a draft model reads is not."""

@@ -39,7 +39,7 @@ CONTROL = [
     Mutant(
         "changes: rows repay nothing in later rounds",
         "localspec/control/batch_cost.py",
-        "            return _CAUTION * (going - self.repays[level - 1])",
+        "            return CAUTION * (going - self.repays[level - 1])",
         "            pass",
         (REGRET + "test_small_drafts_together_repay_a_change_that_none_repays",),
     ),
@@ -123,7 +123,7 @@ CONTROL = [
     Mutant(
         "guard: gains are credit without end",
         GUARD,
-        "self.balance = min(_CREDIT, self.balance + tokens - spent)",
+        "self.balance = min(ALLOWANCE / 2, self.balance + tokens - spent)",
         "self.balance = self.balance + tokens - spent",
         ("control/test_regret.py::test_an_account_never_has_more_than_its_credit",),
     ),
@@ -193,7 +193,7 @@ CONTROL = [
     Mutant(
         "controller: a prompt is read for an answer that ends soon",
         WEIGHING,
-        " and _REPAID * backlog <= saving * reads",
+        " and CAUTION * backlog <= saving * reads",
         "",
         ("control/test_controller.py::test_a_source_is_not_read_for_an_answer_that_ends_soon",),
     ),
@@ -215,8 +215,8 @@ CONTROL = [
     ),
     Mutant(
         "window: any part of a text is enough",
-        "localspec/control/window.py",
-        "if _SHARE * text <= WINDOW else 0",
+        "localspec/control/weighing.py",
+        "if _WINDOW_SHARE * text <= WINDOW else 0",
         "if text else 0",
         ("control/test_window.py::test_it_is_not_read_where_it_would_not_pay",),
     ),
@@ -229,7 +229,7 @@ CONTROL = [
     ),
     Mutant(
         "controller: what may be lost is there at once",
-        "localspec/control/reading.py",
+        "localspec/control/weighing.py",
         "return missing_seconds / income if income > 0 else math.inf",
         "return 0.0 if income > 0 else math.inf",
         ("control/test_window.py::test_what_would_be_read_too_late_is_not_read_at_all",),
