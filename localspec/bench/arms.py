@@ -66,11 +66,15 @@ def own(client: Client, model: Json) -> dict[str, Arm]:
 
 
 def forced(client: Client, model: Json) -> dict[str, Arm]:
-    """The arms that verify replays: plain, auto, and each drafter made to draft every round."""
+    """The arms that verify replays: plain, auto, and each drafter that drafts every round if told.
+
+    Lookahead and early exits do not: they draft where that pays, whoever asks.
+    """
     arms = own(client, model)
     del arms[PREDICTION]
-    arms.pop(NO_CORPUS, None)
-    for drafter in _drafters(model):
+    for name in _UNUSUAL:
+        arms.pop(name, None)
+    for drafter in arms.keys() & _drafters(model):
         wish = {"mode": "always", "drafters": [drafter]}
         arms[drafter] = Arm(drafter, client, {"model": model["name"], "speculation": wish})
     return arms
