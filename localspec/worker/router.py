@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 
 from localspec.engine.kv.rollback import Rollback
 from localspec.engine.routing import Expectation, Facts, Heat, Lengths, Reason, route
+from localspec.types import LOOKAHEAD, SourceCount
 from localspec.wire.messages import Finished
 from localspec.worker.preparation import PreparedRequest
 
@@ -51,5 +52,13 @@ class Router:
         if finished.reason != "cancelled":
             tokens = finished.usage.completion_tokens
             self._lengths.observe(request.client, request.endpoint, tokens)
-        speculation = finished.speculation
-        self._heat.observe(request.sampling.temperature, speculation.drafted, speculation.accepted)
+        self._heat.observe(request.sampling.temperature, *chosen(finished.speculation.sources))
+
+
+def chosen(sources: Mapping[str, SourceCount]) -> tuple[int, int]:
+    """Drafted and accepted tokens of an answer, without those in rows that were paid anyway.
+
+    These are seldom accepted, and that says nothing about drafts.
+    """
+    counts = [count for name, count in sources.items() if name != LOOKAHEAD]
+    return sum(count.drafted for count in counts), sum(count.accepted for count in counts)
