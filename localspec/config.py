@@ -90,6 +90,7 @@ class Placement(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class Engine(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The engine: at most `slots` concurrent sessions, none longer than `context` tokens.
 
+    With `context_shift` an answer that fills its context forgets the oldest half and goes on.
     `context` 0 is the trained length, as far as memory allows. `machine` is the table
     (`machine.py`) of a simulated machine; "" is this one. `remote` are addresses of `localspec
     worker-host`s whose devices take layers of the target.
@@ -97,6 +98,7 @@ class Engine(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     slots: int = 4
     context: int = 0
+    context_shift: bool = False
     prefill_rows: int = 512
     exactness: Literal["auto", "strict", "standard"] = "auto"
     machine: str = ""

@@ -97,6 +97,8 @@ class Sampler:
             or params.frequency_penalty != 0.0
             or params.presence_penalty != 0.0
         ) and params.penalty_last_n > 0
+        self.offset = 0
+        """Tokens that the text has forgotten: noise is that of the place without."""
         self.aim = 2 * params.mirostat_tau
         """Mirostat's aim behind the latest token, in bits; set by a session that is resumed."""
 
@@ -151,12 +153,18 @@ class Sampler:
         """A token with probability `law`, by the Gumbel-max trick."""
         if law.tokens.size == 1:
             return int(law.tokens[0])  # whatever the noise; of easy text, most laws
-        noise = -np.log(-np.log(uniforms(self.params.seed, position, purpose, law.tokens)))
+        noise = -np.log(
+            -np.log(uniforms(self.params.seed, position + self.offset, purpose, law.tokens))
+        )
         return int(law.tokens[int((law.logp + noise).argmax())])
 
     def uniform(self, position: int, purpose: Purpose) -> float:
         """One number in (0, 1) that belongs to this position."""
-        return float(uniforms(self.params.seed, position, purpose, np.zeros(1, dtype=np.int32))[0])
+        return float(
+            uniforms(
+                self.params.seed, position + self.offset, purpose, np.zeros(1, dtype=np.int32)
+            )[0]
+        )
 
     def law(
         self, logits: Logits, recent: Sequence[Token], path: Sequence[Token], position: int
@@ -190,7 +198,9 @@ class Sampler:
 
     def _chance(self, position: int) -> float:
         none = np.zeros(1, dtype=np.int32)
-        return float(uniforms(self.params.seed ^ _CHANCE, position, Purpose.TOKEN, none)[0])
+        return float(
+            uniforms(self.params.seed ^ _CHANCE, position + self.offset, Purpose.TOKEN, none)[0]
+        )
 
     def _support(self, peaks: BlockMax) -> tuple[NDArray[np.int32], NDArray[np.float64], float]:
         """Tokens after top_k, their scores after temperature, and the mass of all of them.

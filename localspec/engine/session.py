@@ -49,6 +49,8 @@ class Request:
     `breakers` are what a repetition does not reach over. Without `reuse` all of it is read anew.
     At `borders` turns end; there later prompts part from this one. `images` are those of the
     prompt, in order; a token follows the last.
+    Where the context ends, a request with a `keep` keeps so many of its first tokens, forgets
+    `discard` behind them (0 is half of the rest), and goes on.
     With `after_sampling` likelihoods are those of the law after the sampler chain.
     """
 
@@ -73,6 +75,8 @@ class Request:
     borders: tuple[int, ...] = ()
     images: Sequence[ImageRows] = ()
     adapters: tuple[float, ...] = ()
+    keep: int | None = None
+    discard: int = 0
 
     @property
     def text(self) -> list[Token]:
@@ -134,6 +138,8 @@ class Session:
     part.
     `target_confidence` is how certain the target was of its latest tokens, as a moving average.
     `likelihoods` are those of the tokens not taken yet, where the request asks for them.
+    `dropped` tokens of its text were forgotten by shifts of the context. Only its first `sound`
+    tokens have the memory that reading them anew would give, once there are any dropped.
     `branch` of the latest forward is the one that its text went on with.
     `origin` is where the `cached_tokens` came from. `carried` was drafted for the next round while
     the target verified the last one.
@@ -153,6 +159,8 @@ class Session:
     finish: FinishReason | None = None
     undone: int = 0
     branch: int = 0
+    dropped: int = 0
+    sound: int = 0
     origin: Origin = "slot"
     carried: Draft = field(default_factory=Draft)
 
@@ -164,7 +172,7 @@ class Session:
     @property
     def n_output(self) -> int:
         """Tokens decided so far."""
-        return len(self.tokens) - self.n_prompt
+        return len(self.tokens) + self.dropped - self.n_prompt
 
     @property
     def remaining(self) -> int:
@@ -249,7 +257,8 @@ class Session:
         """Why the output is over, in a context of so many tokens; None while it goes on."""
         if self.n_output and self.tokens[-1] in ends and not self.request.ignore_eos:
             return "stop"
-        over = self.n_output > 0 and (self.remaining <= 0 or len(self.tokens) >= context)
+        full = len(self.tokens) >= context and self.request.keep is None
+        over = self.n_output > 0 and (self.remaining <= 0 or full)
         return "length" if over else None
 
     def observe_confidence(self, certainty: float) -> None:
@@ -266,6 +275,21 @@ class Session:
         kept.append(verdict.token)
         self.tokens += kept
         return kept
+
+    def forget(self, keep: int, count: int) -> None:
+        """Leave `count` tokens behind the first `keep` out of the text; noise goes on as before."""
+        if not self.dropped:
+            self.sound = keep
+        self.sound = min(self.sound, keep)
+        del self.tokens[keep : keep + count]
+        self.cached -= count
+        self.dropped += count
+        self.sampler.offset += count
+        self.carried = Draft()
+
+    def reusable(self, length: int) -> int:
+        """How many of the first `length` tokens another text may take over."""
+        return min(length, self.sound) if self.dropped else length
 
     def holds(self, length: int) -> None:
         """The memory went back to `length` tokens, maybe farther than `cached`."""

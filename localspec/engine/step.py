@@ -27,6 +27,7 @@ from localspec.engine.kv.slots import Slot, SlotTexts, choose
 from localspec.engine.routing import SPECULATING
 from localspec.engine.sampling import Sampler
 from localspec.engine.session import Meter, Request, Session
+from localspec.engine.shifting import ContextShift
 from localspec.engine.speculation.drafting import Drafting, Proposals
 from localspec.engine.speculation.masks import Masks
 from localspec.engine.speculation.overlap import OverlappedDrafting
@@ -91,6 +92,7 @@ class Engine(SlotTexts):
         self._chunks = scheduler.Chunks(limits.prefill_rows)
         self._before = self._alike = 0
         self._adapters = Adapters(target)
+        self._shift = ContextShift(target, self._drafting)
         self.prefixes = Prefixes(target, drafters.values(), self._slots, clock)
         self.arrange(shape)
         self.vacate: Callable[[], None] = lambda: None  # called before a slot is taken
@@ -222,7 +224,7 @@ class Engine(SlotTexts):
         self.leave(
             session.slot,
             request.client,
-            session.tokens[:length],
+            session.tokens[: session.reusable(length)],
             request.session,
             adapters=request.adapters,
         )
@@ -321,6 +323,7 @@ class Engine(SlotTexts):
         if not self._sessions:
             return []
         self.steps += 1
+        self._shift.advance(self._sessions, self.context)
         if outgrown := self._room.outgrown(self.context):
             return [StepOutput(each, [], [], "length", failure) for each, failure in outgrown]
         self._drafting.read_on(self._sessions)

@@ -89,6 +89,9 @@ class Generate(msgspec.Struct, frozen=True, tag="generate"):
     client's name of the conversation, by which it finds its slot again. `endpoint` is "chat" or
     "completion". `tools`, `tool_choice` and the like are as in OpenAI's chat, for every dialect.
 
+    Context: an answer that `shifts` goes on at the end of the context, behind `keep` tokens (-1 is
+    the prompt) without the `discard` next to them, 0 is half; None is as configured.
+
     Model: `lora` are scales of LoRA adapters by id, 0 for others; None is as they are loaded.
 
     Infill: `suffix` follows a `prompt` whose middle is wanted; `extra` are other files, `begun` is
@@ -141,6 +144,9 @@ class Generate(msgspec.Struct, frozen=True, tag="generate"):
     tells_prompt: bool = False
     tells_reading: bool = False
     lora: dict[int, float] | None = None
+    shifts: bool | None = None
+    keep: int = 0
+    discard: int = 0
     so_far: SoFar | None = None
 
 

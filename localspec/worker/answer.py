@@ -237,7 +237,8 @@ class Answer:
             seed=session.request.sampling.seed,
             tool_calls=self.prepared.parser.calls,
             stop=self.text.stop,
-            full=reason == "length" and self.prepared.full(self.completion_tokens),
+            full=session.dropped > 0
+            or (reason == "length" and self.prepared.full(self.completion_tokens)),
         )
 
 

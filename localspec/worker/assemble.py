@@ -18,6 +18,7 @@ from localspec.engine import calibrate
 from localspec.engine.exactness.classes import layout_of
 from localspec.engine.llama.shortlist import Shortlist
 from localspec.engine.llama.threads import ThreadTuner
+from localspec.engine.shifting import Shifting
 from localspec.engine.step import Engine, Limits
 from localspec.errors import EngineError, OutOfMemory
 from localspec.text.constraint import Vocabulary
@@ -26,6 +27,7 @@ from localspec.text.markers import Markers
 from localspec.types import Sharing
 from localspec.wire.messages import Load, Ready
 from localspec.worker import overlap_choice, planning, remotes
+from localspec.worker.context_shift import Shift
 from localspec.worker.corpus import CorpusIndex
 from localspec.worker.early_exit import ExitChoice
 from localspec.worker.exactness_choice import ExactnessChoice, by_memory, expected, with_exactness
@@ -344,4 +346,9 @@ def _preparer(  # noqa: PLR0913, PLR0917 - all that a request is prepared with
     prompts = Prompts(model, known.markers, longest_bytes, sandbox, known.words)
     grammars = Grammars(known.vocabulary, sandbox)
     context, drafters = lambda: engine.context, engine.drafters
-    return RequestPreparer(model, context, drafters, prompts, grammars, images, command.adapters)
+    able = isinstance(engine.backend, Shifting) and engine.backend.shifts
+    wanted = command.config.engine.context_shift
+    shift = Shift(able, wanted, model.adds_bos, longest=model.context_train)
+    return RequestPreparer(
+        model, context, drafters, prompts, grammars, images, command.adapters, shift
+    )

@@ -29,6 +29,7 @@ from localspec.types import Drafter, Token
 from localspec.wire.messages import Generate, Tokenize
 from localspec.wire.values import Adapter, TokenLogprob
 from localspec.worker import limits
+from localspec.worker.context_shift import NO_SHIFT, Shift
 from localspec.worker.grammars import Grammars
 from localspec.worker.images import Images, Seen
 from localspec.worker.output_parser import OutputParser
@@ -63,6 +64,8 @@ class PreparedRequest:
     """Log-probabilities of the prompt, once computed for an echo."""
     scoring_seconds: float = 0.0
     """Seconds that computing these took."""
+    keep: int | None = None
+    """Tokens that stay where the context is shifted; None where the answer ends instead."""
     adapters: Scales = ()
     """The scale of each adapter of the model."""
     borders: tuple[int, ...] = ()
@@ -116,6 +119,8 @@ class PreparedRequest:
             borders=self.borders,
             images=self.images,
             adapters=self.adapters,
+            keep=self.keep,
+            discard=request.discard,
         )
 
     @property
@@ -137,6 +142,7 @@ class RequestPreparer:
         grammars: Makes constraints.
         images: Reads the images of requests.
         adapters: The LoRA adapters that the model was loaded with.
+        shift: Whether the context is shifted.
     """
 
     def __init__(  # noqa: PLR0913, PLR0917 - all that a request is prepared with
@@ -148,6 +154,7 @@ class RequestPreparer:
         grammars: Grammars,
         images: Images,
         adapters: Sequence[Adapter] = (),
+        shift: Shift = NO_SHIFT,
     ) -> None:
         self._model = model
         self._images = images
@@ -161,7 +168,7 @@ class RequestPreparer:
         self._prompts = prompts
         self._dialogue = Dialogue(prompts.template, prompts.render, model.control)
         self._grammars = grammars
-        self._adapters = adapters
+        self._adapters, self._shift = adapters, shift
         self._known_breakers: dict[tuple[str, ...], Breakers] = {}
         """The breakers of the latest request that had any: finding them reads every token."""
 
@@ -200,6 +207,9 @@ class RequestPreparer:
         room = context - len(prompt)
         if room < 1:
             raise overflow(len(prompt), context, "messages" if turn else "prompt")
+        images = seen.placed(prompt)
+        keep = self._shift.keep(request, len(prompt), context, sees=bool(images))
+        longest = room if keep is None else self._shift.longest
         typed = self._prompts.typed(request)
         grammar_, relaxed = self._constraint(request, turn, typed)
         constraint = self._limited(request, turn, grammar_)
@@ -212,7 +222,8 @@ class RequestPreparer:
             breakers=self._breakers(sampling),
             prompt=prompt,
             prediction=self._prediction(request, typed, room),
-            max_tokens=room if request.max_tokens is None else min(request.max_tokens, room),
+            max_tokens=longest if request.max_tokens is None else min(request.max_tokens, longest),
+            keep=keep,
             constraint=constraint,
             relaxed=relaxed,
             prompt_text=self._spelled(prompt) if request.tells_prompt else "",
@@ -221,7 +232,7 @@ class RequestPreparer:
             parser=self._parser(request, turn),
             adapters=limits.scales(request, self._adapters),
             borders=self._borders(request, prompt, seen) if self._model.has_state else (),
-            images=seen.placed(prompt),
+            images=images,
         )
 
     def _borders(self, request: Generate, prompt: Sequence[Token], seen: Seen) -> tuple[int, ...]:

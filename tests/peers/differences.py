@@ -138,7 +138,6 @@ DIFFERENT = (
         "*test_responses_stream_with_llama_telemetry",
         f"{_POLICY}what is cut short ends with response.incomplete, as OpenAI has it",
     ),
-    Difference("*test_ctx_shift_enabled*", "not served: a context that is shifted", run=False),
     Difference(
         "test_chat_completion.py::test_chat_completion[[]*-128-*",
         f"{_POLICY}no answer is longer than the limit of the server, whatever a request says",

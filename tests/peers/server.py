@@ -53,6 +53,7 @@ def parser() -> argparse.ArgumentParser:
     options.add_argument("--temp", type=float, default=0.8)
     options.add_argument("--parallel", type=int, default=4)
     options.add_argument("--kv-unified", action="store_true")
+    options.add_argument("--context-shift", action="store_true")
     return options
 
 
@@ -72,6 +73,8 @@ def settings(asked: argparse.Namespace) -> dict[str, dict[str, Any]]:
         tables.setdefault("server", {})["max_reasoning_tokens"] = thoughts
     if asked.sleep_idle_seconds:
         tables.setdefault("server", {})["keep_alive"] = f"{asked.sleep_idle_seconds}s"
+    if asked.context_shift:
+        tables["engine"]["context_shift"] = True
     if asked.seed >= 0:
         tables["sampling"]["seed"] = asked.seed
     if asked.batch_size:

@@ -295,6 +295,9 @@ def shared(request: Request, config: Config) -> Json:
         "after_sampling": request.post_sampling_probs,
         "tells_prompt": request.verbose,
         "tells_reading": request.return_progress,
+        "shifts": request.context_shift,
+        "keep": request.n_keep,
+        "discard": request.n_discard,
         "lora": {each.id: each.scale for each in request.lora} if request.lora else None,
     }
 

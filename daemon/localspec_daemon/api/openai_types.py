@@ -81,7 +81,6 @@ class Foreign(TextRequest):
     functions: Any = None
     function_call: Any = None
     n_cache_reuse: Any = None
-    n_discard: Any = None
     reasoning_control: Any = None
     reasoning_budget_message: Any = None
     reasoning_budget_start_tag: Any = None
@@ -105,7 +104,6 @@ NEUTRAL: dict[str, tuple[Any, ...]] = {
     "functions": (None, []),
     "function_call": (None, "none", "auto"),
     "n_cache_reuse": (None, 0),
-    "n_discard": (None, 0),
     "reasoning_control": (None, False),
     "reasoning_budget_message": (None, ""),
     "reasoning_budget_start_tag": (None, ""),
@@ -142,7 +140,8 @@ class Request(Foreign):
     `t_max_predict_ms` ends an answer that long after its first token, once it has a line.
     `t_max_prompt_ms` ends an answer without a token that long after its begin; its prompt is read
     on as a warm-up. `sse_ping_interval` is the seconds that a stream may be silent, -1 for ever.
-    `n_keep` has no effect: context is never shifted, so all of a prompt is kept. `backend_sampling`
+    With `context_shift` an answer that fills its context keeps `n_keep` of its first tokens, -1 the
+    prompt, forgets `n_discard` behind them, 0 is half of the rest, and goes on. `backend_sampling`
     chooses where tokens are sampled, which changes no answer. `lora` are scales of LoRA adapters;
     those that it leaves out have none, and an empty list is as none was sent.
     """
@@ -154,6 +153,8 @@ class Request(Foreign):
     n: Annotated[int, Meta(ge=1, le=MAX_CHOICES)] | None = None
     n_cmpl: Annotated[int, Meta(ge=1, le=MAX_CHOICES)] | None = None
     n_keep: Annotated[int, Meta(ge=-1, le=2**31 - 1)] | None = None
+    n_discard: Annotated[int, Meta(ge=0, le=2**31 - 1)] | None = None
+    context_shift: bool | None = None
     t_max_prompt_ms: Milliseconds | None = None
     t_max_predict_ms: Milliseconds | None = None
     cache_prompt: bool | None = None

@@ -67,6 +67,8 @@ def settings(  # noqa: PLR0913 - what a request may say besides its chain
     after_sampling: bool = False,
     thoughts_apart: bool = True,
     lora: Mapping[int, float] | None = None,
+    keep: int = 0,
+    discard: int = 0,
 ) -> Json:
     """Returns all of llama-server's settings."""
     most = NO_BOUND if max_tokens is None else max_tokens
@@ -74,8 +76,8 @@ def settings(  # noqa: PLR0913 - what a request may say besides its chain
         "stop": [*stop],
         "max_tokens": most,
         "n_predict": most,
-        "n_keep": 0,
-        "n_discard": 0,
+        "n_keep": keep,
+        "n_discard": discard,
         "ignore_eos": ignore_eos,
         "stream": stream,
         "n_probs": n_probs,
@@ -111,4 +113,6 @@ def of_request(one: Generate, *, stream: bool, timings_per_token: bool) -> Json:
         after_sampling=one.after_sampling,
         thoughts_apart=one.reasoning_apart,
         lora=one.lora,
+        keep=one.keep,
+        discard=one.discard,
     )

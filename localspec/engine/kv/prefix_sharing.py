@@ -68,4 +68,4 @@ class PrefixSharing:
         """Tokens of the prompt but for its last that the session's text begins with too."""
         if session.request.client != client:
             return 0
-        return common_prefix(session.tokens[:most], prompt[:-1])
+        return common_prefix(session.tokens[: session.reusable(most)], prompt[:-1])

@@ -133,6 +133,30 @@ class SlotMemory(ABC):
         self._cells.held[slot] = self._cells.held[source]
         self.truncate(slot, length)
 
+    @property
+    def shifts(self) -> bool:
+        """Whether tokens in the middle can be forgotten."""
+        able: bool = native.llama_memory_can_shift(self._memory)
+        return able and self.rollback == "trim"
+
+    def shift(self, slot: int, keep: int, count: int) -> None:
+        """Forget `count` tokens behind the first `keep`; those behind them move to their places.
+
+        Cells that others hold too are copied before. Raises NoRoom or MemoryError.
+        """
+        if not self._cells.streams:
+            self.put_back(slot, self.take_out(slot))
+        end = keep + count
+        if not native.llama_memory_seq_rm(self._memory, slot, keep, end):
+            raise EngineError(f"The memory of slot {slot} cannot forget {count} tokens.")
+        native.llama_memory_seq_add(self._memory, slot, end, -1, -count)
+        held = self._cells.held[slot] - count
+        self._cells.cut(slot, held)
+        self.decode([Row(0, held, slot)])  # keys are turned by the next forward, whatever it reads
+        self.truncate(slot, held)
+        if self._cells.streams:  # a class of forwards is of cells side by side
+            self.put_back(slot, self.take_out(slot))
+
     def keep_copies(self, most_bytes: int) -> None:
         """From now on all lasting copies of states together may have so many bytes."""
         self._checkpoints.most_bytes = most_bytes

@@ -110,6 +110,16 @@ class Drafting:
         if request.so_far:
             self.commit(session, request.so_far)
 
+    def open_again(self, session: Session) -> None:
+        """Open a session's drafters anew, by its text, which is another one now."""
+        self.close(session)
+        names, session.drafters = list(session.drafters), {}
+        for name in names:
+            with self._optional(name, [session]):
+                session.drafters[name] = self.drafters[name].open(
+                    session.slot, list(session.tokens), session.sampler, ()
+                )
+
     def read_on(self, sessions: Sequence[Session]) -> None:
         """Let free drafters read what they still have to, the oldest session first; a bounded part.
 

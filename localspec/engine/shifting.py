@@ -1,0 +1,76 @@
+"""Context shift: a session at the end of its context forgets a part of its text and goes on.
+
+What is kept was read with what is forgotten, and stands at other positions from then on: nobody
+could read it anew with the same bits. So a slot keeps for later prompts only what stands before.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from typing import Protocol, runtime_checkable
+
+from localspec.engine.session import Session
+from localspec.engine.speculation.drafting import Drafting
+from localspec.errors import NoRoom
+from localspec.types import Backend
+
+_log = logging.getLogger("localspec.engine")
+
+LEAST_BEHIND = 4
+"""Tokens behind those that are kept, at least: llama-server's number."""
+
+
+@runtime_checkable
+class Shifting(Backend, Protocol):
+    """A backend whose slots can forget tokens in the middle."""
+
+    @property
+    def shifts(self) -> bool:
+        """Whether this model's memory can do that."""
+
+    def shift(self, slot: int, keep: int, count: int) -> None:
+        """Forget `count` tokens behind the first `keep`; those behind them move to their places.
+
+        Raises NoRoom or MemoryError, and then the slot is to be emptied.
+        """
+
+
+def forgotten(length: int, context: int, keep: int, count: int = 0) -> tuple[int, int]:
+    """How many tokens of a text are kept, and how many behind them are forgotten.
+
+    As llama-server has it: half of what stands behind those to keep, or `count` of it.
+    """
+    keep = max(0, min(keep, context - LEAST_BEHIND, length - 1))
+    left = length - keep
+    return keep, max(1, min(count or left // 2, left - 1))
+
+
+class ContextShift:
+    """Shifts the sessions of one engine whose requests ask for it. Engine's thread."""
+
+    def __init__(self, target: Backend, drafting: Drafting) -> None:
+        able = isinstance(target, Shifting) and target.shifts
+        self._target = target if able and isinstance(target, Shifting) else None
+        self._drafting = drafting
+
+    def advance(self, sessions: Sequence[Session], context: int) -> None:
+        """Shift each session whose text fills the context, all but its last token decoded."""
+        for session in sessions:
+            full = session.decoding and len(session.tokens) >= context
+            if full and session.finish is None and session.request.keep is not None:
+                self._shift(session, context)
+
+    def _shift(self, session: Session, context: int) -> None:
+        request, target = session.request, self._target
+        if target is None or request.keep is None:
+            return
+        keep, count = forgotten(session.cached, context, request.keep, request.discard)
+        try:
+            target.shift(session.slot, keep, count)
+        except (NoRoom, MemoryError) as error:
+            _log.warning("not shifted id=%s reason=%s", request.id, error)
+            session.finish = "length"
+            return
+        session.forget(keep, count)
+        self._drafting.open_again(session)

@@ -1,0 +1,51 @@
+"""Decides whether an answer goes on where its context ends."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from localspec.errors import ContextOverflow, RequestError
+from localspec.ranges import MAX_TOKENS
+from localspec.wire.messages import Generate
+
+
+@dataclass(frozen=True, slots=True)
+class Shift:
+    """The context shift of one model.
+
+    `able`: its memory can forget tokens in the middle. `wanted`: by the configuration. `bos`: a
+    prompt's first token is always kept. `longest`: tokens of an answer without a limit.
+    """
+
+    able: bool
+    wanted: bool
+    bos: bool = False
+    longest: int = int(MAX_TOKENS.high)
+
+    def keep(self, request: Generate, prompt: int, context: int, *, sees: bool) -> int | None:
+        """How many of the first tokens are kept; None where the answer ends with the context.
+
+        Raises:
+            RequestError: The request asks for what this model's memory cannot do.
+            ContextOverflow: The answer had been shifted before its worker died.
+        """
+        if not (self.wanted if request.shifts is None else request.shifts):
+            return None
+        if sees or not self.able:
+            if request.shifts is None:
+                return None
+            what = "A text with images" if sees else "The memory of this model"
+            raise RequestError(
+                f"{what} cannot forget its beginning.",
+                fix="Leave context_shift out, or raise engine.context in config.toml.",
+                param="context_shift",
+            )
+        if request.so_far and prompt + len(request.so_far.tokens) >= context:
+            raise ContextOverflow(
+                "The worker died after the answer had forgotten its beginning.",
+                fix="Send the request again.",
+            )
+        return prompt if request.keep < 0 else request.keep + self.bos
+
+
+NO_SHIFT = Shift(able=False, wanted=False)
