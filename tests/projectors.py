@@ -6,10 +6,12 @@ from pathlib import Path
 
 import gguf
 import numpy as np
+import tiny
 
 WIDTH, PATCH = 32, 8
-LLAVA, GEMMA = "mlp", "gemma3"
-"""The oldest kind, an image's rows one after the other; and one whose rows see each other."""
+LLAVA, GEMMA, QWEN = "mlp", "gemma3", "qwen2vl_merger"
+"""The oldest kind, an image's rows one after the other; one whose rows see each other; and one with
+positions of two dimensions, and as many rows as the picture has room for."""
 
 
 def build(
@@ -56,16 +58,25 @@ def build(
         writer.add_tensor(name, random.normal(0, scale, shape).astype(np.float32))
 
     add("v.patch_embd.weight", WIDTH, 3, PATCH, PATCH, scale=PATCH**-1.0)
-    add("v.position_embd.weight", (side // PATCH) ** 2, WIDTH)
+    if kind == QWEN:
+        add("v.patch_embd.weight.1", WIDTH, 3, PATCH, PATCH, scale=PATCH**-1.0)
+    else:
+        add("v.position_embd.weight", (side // PATCH) ** 2, WIDTH)
     for block in ("v.blk.0.", "v.blk.1."):
         for part in ("attn_q", "attn_k", "attn_v", "attn_out"):
             add(f"{block}{part}.weight", WIDTH, WIDTH)
+            add(f"{block}{part}.bias", WIDTH)
         add(f"{block}ffn_up.weight", 2 * WIDTH, WIDTH)
         add(f"{block}ffn_down.weight", WIDTH, 2 * WIDTH)
         for part in ("ln1", "ln2"):
             writer.add_tensor(f"{block}{part}.weight", np.ones(WIDTH, np.float32))
             writer.add_tensor(f"{block}{part}.bias", np.zeros(WIDTH, np.float32))
-    if kind == LLAVA:
+    if kind == QWEN:
+        add("mm.0.weight", 4 * WIDTH, 4 * WIDTH)
+        add("mm.0.bias", 4 * WIDTH)
+        add("mm.2.weight", width, 4 * WIDTH, scale=1.0)
+        add("mm.2.bias", width)
+    elif kind == LLAVA:
         add("mm.0.weight", width, WIDTH, scale=1.0)
         add("mm.0.bias", width)
         if not torn:
@@ -79,6 +90,14 @@ def build(
     writer.write_tensors_to_file()
     writer.close()
     return path
+
+
+def reader(path: Path, *, seed: int = 0, like: int | None = None, noise: float = 0.0) -> Path:
+    """A model that places images in two dimensions."""
+    writer, vocabulary = tiny.begun(path, "qwen2vl", seed)
+    writer.add_rope_dimension_sections([2, 3, 3, 0])
+    tiny.weights(writer, vocabulary, seed=seed, like=like, noise=noise)
+    return tiny.ended(writer, path)
 
 
 def pixels(seed: int, width: int = 40, height: int = 40) -> bytes:

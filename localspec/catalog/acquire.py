@@ -120,7 +120,7 @@ def fetch(found: Found, directory: Path, report: Report, name: str | None = None
             discard(path)
             raise
         origins.remember(directory, path.name, found.origin)
-    if found.projector is not None and not projectors.two_dimensional(header.read(path)):
+    if found.projector is not None:
         _fetch_projector(found.projector, found.origin, path, report)
     return path
 

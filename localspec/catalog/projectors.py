@@ -18,6 +18,8 @@ from localspec.errors import BadGGUF
 _WORDS = re.compile(r"[a-z]+|\d+(?:\.\d+)*")
 _ANY_MODEL = frozenset({"mmproj", "projector", "model", "gguf", "vision", "encoder", "fp", "16"})
 """Words of projectors' names that say nothing of the model."""
+_NOT_YET = frozenset({"hunyuanvl", "deepseek4v"})
+"""Projectors whose rows depend on the images before, or on the place (llama.cpp, `mtmd.cpp`)."""
 _ANOTHERS = "it is another model's"
 
 
@@ -48,11 +50,6 @@ def told(path: str, why: str) -> str:
 def beside(model: Path) -> Path:
     """The path at which the projector of a model is kept."""
     return model.with_name(f"mmproj-{model.name}")
-
-
-def two_dimensional(target: Header) -> bool:
-    """Whether a model places images in two dimensions (M-RoPE), which LocalSpec does not do yet."""
-    return f"{target.architecture}.rope.dimension_sections" in target.metadata
 
 
 def _candidates(places: Iterable[Path]) -> list[Path]:
@@ -90,8 +87,9 @@ def _unlike(parsed: Parsed, name: str, ours: Header) -> str:
         return f"{name} is no projector"
     if parsed.metadata.get("clip.has_vision_encoder") is not True:
         return f"{name} is a projector for sound alone"
-    if two_dimensional(ours):
-        return f"{ours.file} places images in two dimensions (M-RoPE), which LocalSpec does not do"
+    kinds = {parsed.metadata.get(f"clip.{where}projector_type") for where in ("", "vision.")}
+    if kinds & _NOT_YET:
+        return f"{name} places images by where they are in a text, which LocalSpec does not do yet"
     width, mine = ends_in(parsed), ours.number("embedding_length")
     if width and mine and width % mine:
         return f"{name} makes vectors of {width} numbers, and {ours.file} reads {mine}"

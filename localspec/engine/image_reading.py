@@ -58,7 +58,7 @@ class ImageReading:
         image, target = session.image, self._target
         if image is None or not isinstance(target, Seeing):
             raise EngineError("This model reads no images.")
-        vectors = image.piece(session.cached)
+        rows = image.piece(session.cached)
         self._adapters.use(session.request.adapters)
-        target.see(session.slot, session.cached, vectors, whole=image.whole)
-        session.cached += len(vectors)
+        target.see(session.slot, image, rows)
+        session.cached += len(rows)

@@ -2,7 +2,8 @@
 
 In a list of tokens each row of an image has a stand-in below 0, made of a hash of the image. Texts
 with the same image agree there and texts with another one part at its first rows; no word is ever
-taken for a part of an image.
+taken for a part of an image. A stand-in also says whether its row advances the position: where
+positions have two dimensions (M-RoPE) the last rows of an image do, as many as it takes positions.
 """
 
 from __future__ import annotations
@@ -10,11 +11,17 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol, runtime_checkable
+from typing import Protocol, TypeAlias, runtime_checkable
 
 import numpy as np
+from numpy.typing import NDArray
 
 from localspec.types import Backend, Floats, Token
+
+Gap: TypeAlias = tuple[int, int]
+"""Where in a text rows of an image end, and how many more they are than their positions."""
+Grid: TypeAlias = NDArray[np.int32]
+"""Positions of rows as M-RoPE has them, (rows, 4), relative to that of the image."""
 
 PIECE_ROWS = 64
 """Rows of an image in one forward: what others wait for. Always from the same rows on, so that
@@ -25,12 +32,15 @@ their bits do not depend on who else is there."""
 class ImageRows:
     """The rows of an image from place `start` of a text on: `vectors` float32 (rows, width).
 
-    Rows of a `whole` one see each other, and one forward has to hold them all.
+    Rows of a `whole` one see each other, and one forward has to hold them all. Those with a `grid`
+    take `positions` of the text; all others one each.
     """
 
     start: int
     vectors: Floats
     whole: bool = False
+    grid: Grid | None = None
+    positions: int = 0
 
     @property
     def end(self) -> int:
@@ -42,12 +52,18 @@ class ImageRows:
         if place >= self.end:
             return place
         inside = place - self.start
-        return self.start if self.whole else place - inside % PIECE_ROWS
+        parted = not self.whole and self.grid is None  # rows at one position leave together
+        return place - inside % PIECE_ROWS if parted else self.start
 
-    def piece(self, place: int) -> Floats:
-        """The vectors of the next forward from a border on."""
-        inside = place - self.start
-        return self.vectors[inside:] if self.whole else self.vectors[inside : inside + PIECE_ROWS]
+    def piece(self, place: int) -> range:
+        """The rows of the next forward from a place on that a forward has come to."""
+        inside, count = place - self.start, len(self.vectors)
+        return range(inside, count if self.whole else min(inside + PIECE_ROWS, count))
+
+    def gap(self, rows: range) -> int:
+        """How many of these rows advance no position."""
+        first = len(self.vectors) - self.positions if self.grid is not None else 0
+        return max(0, min(rows.stop, first) - rows.start)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -57,24 +73,39 @@ class EncodedImage:
     stand_ins: list[Token]
     vectors: Floats
     whole: bool = False
+    grid: Grid | None = None
+    positions: int = 0
 
 
 @runtime_checkable
 class Seeing(Backend, Protocol):
     """A backend that reads rows of vectors."""
 
-    def see(self, slot: int, place: int, vectors: Floats, *, whole: bool) -> None:
-        """Read them in one forward, from `place` on; of a `whole` image each sees all.
+    def see(self, slot: int, image: ImageRows, rows: range) -> None:
+        """Read these rows of an image in one forward; of a `whole` image each sees all.
 
         Raises NoRoom, and then nothing was changed.
         """
 
 
-def stand_ins(key: bytes, rows: int) -> list[Token]:
-    """The stand-ins of an image's rows, by what identifies it."""
-    drawn = np.frombuffer(hashlib.shake_256(key).digest(4 * rows), "<u4") >> 1
-    found: list[Token] = (-1 - drawn.astype(np.int64)).tolist()
+def stand_ins(key: bytes, rows: int, positions: int | None = None) -> list[Token]:
+    """The stand-ins of an image's rows, by what identifies it; all advance, or so many."""
+    drawn = np.frombuffer(hashlib.shake_256(key).digest(4 * rows), "<u4") >> 2
+    advances = np.arange(rows) >= rows - (rows if positions is None else positions)
+    found: list[Token] = (-1 - (2 * drawn.astype(np.int64) + advances)).tolist()
     return found
+
+
+def gaps(text: Sequence[Token]) -> tuple[Gap, ...]:
+    """The gaps of a text, in order: one behind each run of rows that advance no position."""
+    found: list[Gap] = []
+    still = [place for place, token in enumerate(text) if token < 0 and (-1 - token) % 2 == 0]
+    for place in still:
+        if found and found[-1][0] == place:
+            found[-1] = (place + 1, found[-1][1] + 1)
+        else:
+            found.append((place + 1, 1))
+    return tuple(found)
 
 
 def placed(text: Sequence[Token], images: Sequence[EncodedImage]) -> list[ImageRows]:
@@ -89,7 +120,7 @@ def placed(text: Sequence[Token], images: Sequence[EncodedImage]) -> list[ImageR
         image = known.get(text[place])
         if image is None or [*text[place : place + len(image.stand_ins)]] != image.stand_ins:
             raise ValueError(f"there is another one at token {place}")
-        found.append(ImageRows(place, image.vectors, image.whole))
+        found.append(ImageRows(place, image.vectors, image.whole, image.grid, image.positions))
         place = found[-1].end
     return found
 

@@ -13,12 +13,15 @@ import projectors
 import pytest
 import recurrent
 import tiny
+from hypothesis import given
+from hypothesis import strategies as st
 from laws.engine_harness import CONTEXT, ROWS, SLOTS, Harness, finish, opened, output
 from laws.policies import FixedDepth
 from laws.test_fed_law import made
 
 from localspec.config import Placement
-from localspec.engine.images import PIECE_ROWS, border, placed, stand_ins, words
+from localspec.engine.images import PIECE_ROWS, border, gaps, placed, stand_ins, words
+from localspec.engine.kv.places import Places
 from localspec.engine.llama.images import Picture, Projector
 from localspec.engine.llama.library import mtmd_library, native, ours
 from localspec.engine.session import Request
@@ -27,29 +30,34 @@ from localspec.types import Floats, Row, SamplingParams, SpeculationParams, Toke
 GREEDY = SamplingParams(temperature=0.0)
 SEEDED = SamplingParams(temperature=0.9, seed=11, repetition_penalty=1.1)
 BEFORE, BEHIND = "hello world, hello world, look at this: ", " hello world, hello world, hello"
-PLAIN = SpeculationParams(mode="off")
+SIZE = 160, 112
+"""Pixels of a picture: in a grid 10 x 7 rows, more than a forward takes."""
 
 
-@pytest.fixture(scope="module", params=["strict", "standard"])
+@pytest.fixture(scope="module", params=["strict", "standard", "strict grid", "standard grid"])
 def harness(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Harness]:
-    """A pair of which the target reads images, in each exactness."""
+    """A pair of which the target reads images, in each exactness; or places them in a grid."""
     folder = tmp_path_factory.mktemp("models")
-    target = tiny.build(folder / "target.gguf", seed=0)
-    draft = tiny.build(folder / "draft.gguf", seed=1, like=0, noise=0.2)
+    build = projectors.reader if "grid" in request.param else tiny.build
+    target = build(folder / "target.gguf", seed=0)
+    draft = build(folder / "draft.gguf", seed=1, like=0, noise=0.2)
     alone = Placement(threads=1)
-    strict = request.param != "standard"
+    strict = "strict" in request.param
     with opened(target, draft, alone, slots=SLOTS, context=CONTEXT, strict=strict) as found:
         yield found
 
 
-@pytest.fixture(scope="module", params=[projectors.LLAVA, projectors.GEMMA])
+@pytest.fixture(scope="module", params=[0, 1])
 def projector(request: pytest.FixtureRequest, harness: Harness) -> Iterator[Projector]:
-    """A projector of each kind; an image has 81 rows, or 16 which see each other."""
-    side = {projectors.LLAVA: 72, projectors.GEMMA: 64}[request.param]
+    """One of two for a model: an image has 81 rows, or 16 which see each other, or a grid."""
+    kinds = (projectors.LLAVA, 72), (projectors.GEMMA, 64)
+    if harness.target.architecture == "qwen2vl":
+        kinds = (projectors.QWEN, 64), (projectors.QWEN, 96)
+    kind, side = kinds[request.param]
     path = harness.path.parent / f"mmproj-{request.param}.gguf"
-    projectors.build(path, kind=request.param, side=side)
+    projectors.build(path, kind=kind, side=side, seed=request.param)
     found = Projector.open(path, harness.target, threads=1, gpu=False)
     yield found
     found.close()
@@ -57,7 +65,8 @@ def projector(request: pytest.FixtureRequest, harness: Harness) -> Iterator[Proj
 
 def picture(seed: int) -> Picture:
     """A picture, another one for each seed."""
-    return Picture(40, 40, projectors.pixels(seed), f"picture {seed}".encode())
+    width, height = SIZE
+    return Picture(width, height, projectors.pixels(seed, *SIZE), f"picture {seed}".encode())
 
 
 def looking(
@@ -150,7 +159,7 @@ def test_rows_are_read_as_llama_cpp_reads_them(harness: Harness, projector: Proj
         ours = memory.decode(rows)[-1].copy()
         while end == image.start and memory.held[0] < image.end:
             place = memory.held[0]
-            memory.see(0, place, image.piece(place), whole=image.whole)
+            memory.see(0, image, image.piece(place))
     memory.truncate(0, 0)
     theirs = by_mtmd(harness, projector)
     memory.truncate(0, 0)
@@ -259,6 +268,27 @@ def test_stand_ins_are_no_tokens_and_tell_images_apart() -> None:
     assert one[0] != other[0]
 
 
+@given(runs=st.lists(st.tuples(st.integers(0, 5), st.integers(1, 9), st.integers(1, 9))))
+def test_positions_follow_from_the_text(runs: list[tuple[int, int, int]]) -> None:
+    """A text with images of n x m rows has them where M-RoPE wants them, wherever it is cut."""
+    text, expected, position = list[Token](), list[int](), 0
+    for number, (words_before, wide, high) in enumerate(runs):
+        text += [7] * words_before
+        expected += range(position, position + words_before)
+        rows, positions = wide * high, max(wide, high)
+        text += stand_ins(bytes([number]), rows, positions)
+        expected += [-1] * rows
+        position += words_before + positions
+    places = Places()
+    places.hold(0, gaps(text), len(text))
+    assert places.of(0, len(text)) == position
+    for place, wanted in enumerate(expected):
+        assert wanted < 0 or places.of(0, place) == wanted
+    cut = len(text) // 2
+    places.cut(0, cut)
+    assert places.gaps(0) == tuple(gap for gap in gaps(text) if gap[0] <= cut)
+
+
 def test_a_part_of_an_image_is_held_up_to_a_border(harness: Harness, projector: Projector) -> None:
     """A few rows that agree by chance are read again."""
     [image, *_] = looking(harness, projector, 1).images
@@ -268,7 +298,7 @@ def test_a_part_of_an_image_is_held_up_to_a_border(harness: Harness, projector: 
         if not image.start < length < image.end:
             assert kept == length
         else:
-            step = rows if image.whole else PIECE_ROWS
+            step = rows if image.whole or image.grid is not None else PIECE_ROWS
             assert kept == image.start + (length - image.start) // step * step
 
 

@@ -18,11 +18,23 @@ from localspec.types import SamplingParams
 from localspec.wire.messages import Generate, Load, Message, QuestionAnswer, Quit, Render
 from localspec.wire.values import Image
 
+SIZE = 160, 112
+ROWS = 70
+"""Of an image, at least."""
 
-@pytest.fixture(scope="module")
-def loading(files: Files, tmp_path_factory: pytest.TempPathFactory) -> Load:
-    """The pair, and a projector for its target."""
-    path = projectors.build(tmp_path_factory.mktemp("projector") / "mmproj.gguf")
+
+@pytest.fixture(scope="module", params=["one dimension", "two dimensions"])
+def loading(
+    request: pytest.FixtureRequest, files: Files, tmp_path_factory: pytest.TempPathFactory
+) -> Load:
+    """A pair, and a projector for its target."""
+    folder, kind = tmp_path_factory.mktemp("projector"), projectors.LLAVA
+    if request.param == "two dimensions":
+        kind = projectors.QWEN
+        target = projectors.reader(folder / "target.gguf")
+        draft = projectors.reader(folder / "draft.gguf", seed=1, like=0, noise=0.2)
+        files = Files(target, draft, files.stranger)
+    path = projectors.build(folder / "mmproj.gguf", kind=kind)
     return msgspec.structs.replace(load(files), projector=str(path))
 
 
@@ -39,7 +51,7 @@ def worker(loading: Load, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
 def image(seed: int) -> Image:
     """A picture's file, as a client sent it."""
     made = io.BytesIO()
-    Pillow.frombytes("RGB", (40, 40), projectors.pixels(seed)).save(made, "PNG")
+    Pillow.frombytes("RGB", SIZE, projectors.pixels(seed, *SIZE)).save(made, "PNG")
     return Image("messages[0].content[0]", made.getvalue())
 
 
@@ -57,7 +69,7 @@ def test_where_a_worker_died_does_not_show_behind_an_image(
 ) -> None:
     """The next worker reads the image again, and finds it in the prompt that was begun."""
     whole = same(worker, asked(worker, 1, 2, 1, sampling=sampling, speculation=ALWAYS))
-    assert whole.finished.usage.prompt_tokens > 3 * 81
+    assert whole.finished.usage.prompt_tokens > 3 * ROWS
 
 
 def test_a_prompt_with_an_image_is_counted_and_read_ahead(worker: Worker) -> None:
@@ -97,4 +109,4 @@ def test_an_image_that_was_read_stays_on_disk(loading: Load, tmp_path: Path) -> 
     assert second.text == first.text
     assert second.started is not None
     assert second.started.origin == "disk"
-    assert second.finished.usage.cached_tokens > 2 * 81
+    assert second.finished.usage.cached_tokens > 2 * ROWS

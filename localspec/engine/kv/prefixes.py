@@ -8,10 +8,10 @@ by bit, and only to the model, build and class of forwards that it was made with
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol, runtime_checkable
 
-from localspec.engine.images import words
+from localspec.engine.images import gaps, words
 from localspec.engine.kv.rollback import Stored
 from localspec.engine.kv.slots import Slot, common_prefix
 from localspec.errors import EngineError, NoRoom
@@ -189,7 +189,7 @@ class Prefixes:
         began = self._clock()
         target.truncate(slot, 0)
         try:
-            target.put_back(slot, found.stored)
+            target.put_back(slot, replace(found.stored, gaps=gaps(found.tokens)))
         except NoRoom:
             return 0, "slot"
         except EngineError:

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, Protocol, TypeAlias, runtime_checkable
 
 from localspec.control.forwards import moves, taken_back
+from localspec.engine.images import Gap
 from localspec.engine.scheduler import Share
 from localspec.engine.session import Session
 from localspec.types import Backend, Branching, Floats, Row, Token
@@ -235,6 +236,7 @@ class Stored:
     length: int
     state: Any
     checkpoints: tuple[Checkpoint, ...] = ()
+    gaps: tuple[Gap, ...] = ()
 
     @property
     def size(self) -> int:

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from localspec.engine.kv.places import Places
 from localspec.engine.llama.library import native
 from localspec.types import Row
 
@@ -26,12 +27,13 @@ class Branches:
 
     Args:
         slots: Sequences 0 up to so many are the slots' own.
+        places: Where in the memory places of texts are.
         able: Whether cells can be shared: not between streams, and a state has none.
     """
 
-    def __init__(self, slots: int, *, able: bool) -> None:
+    def __init__(self, slots: int, places: Places, *, able: bool) -> None:
         self.most = min(MOST, _SEQUENCES // slots) if able else 1
-        self._slots = slots
+        self._slots, self._places = slots, places
         self._shared: dict[tuple[int, int], int] = {}
         """By slot and branch: how many of the slot's tokens its sequence has."""
         self._open: dict[int, set[int]] = {}
@@ -50,15 +52,17 @@ class Branches:
             for branch in row.branches[1:]:
                 have = self._shared.get((slot, branch), 0)
                 to = self.sequence(slot, branch)
-                native.llama_memory_seq_cp(memory, slot, to, have, row.position)
+                start, end = self._places.of(slot, have), self._places.of(slot, row.position)
+                native.llama_memory_seq_cp(memory, slot, to, start, end)
                 self._shared[slot, branch] = row.position
                 self._open.setdefault(slot, set()).add(branch)
 
     def keep(self, memory: Any, slot: int, branch: int, length: int) -> None:
         """Let a slot hold `length` tokens by way of a branch, and no cell of any other."""
         start = self._shared[slot, branch]
-        native.llama_memory_seq_rm(memory, slot, start, -1)
-        native.llama_memory_seq_cp(memory, self.sequence(slot, branch), slot, start, length)
+        begin, end = self._places.of(slot, start), self._places.of(slot, length)
+        native.llama_memory_seq_rm(memory, slot, begin, -1)
+        native.llama_memory_seq_cp(memory, self.sequence(slot, branch), slot, begin, end)
         self.cut(memory, slot, start)
 
     def cut(self, memory: Any, slot: int, length: int) -> None:
@@ -67,5 +71,6 @@ class Branches:
         for (owner, branch), have in self._shared.items():
             if owner == slot and (branch in ahead or have > length):
                 left = min(have, length)
-                native.llama_memory_seq_rm(memory, self.sequence(slot, branch), left, -1)
+                place = self._places.of(slot, left)
+                native.llama_memory_seq_rm(memory, self.sequence(slot, branch), place, -1)
                 self._shared[slot, branch] = left

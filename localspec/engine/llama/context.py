@@ -10,7 +10,9 @@ from typing import Any
 import numpy as np
 
 from localspec.config import Placement
+from localspec.engine.images import ImageRows
 from localspec.engine.kv.cells import KEPT_CELLS, Cells
+from localspec.engine.kv.places import Places
 from localspec.engine.kv.rollback import Checkpoints, Rollback, Snapshots
 from localspec.engine.llama.batch import fill
 from localspec.engine.llama.branches import MOST, Branches
@@ -65,6 +67,7 @@ class Context(SlotMemory, Showing):
         self.rollback: Rollback = "restore" if model.has_state else "trim"
         self._checkpoints = Checkpoints()
         self._snapshots = Snapshots()
+        self._places = Places()
         self._copies = Copies(lambda: self._handle, model)
         self._team: ThreadTuner | None = None
         self._words: Shortlist | None = None
@@ -138,7 +141,8 @@ class Context(SlotMemory, Showing):
         """The native context, with as many cells as `_cells` says. Raises ModelError."""
         cells = self._cells
         self._params.n_ctx = cells.most if self._lazy else cells.now
-        self._branches = Branches(self.n_slots, able=self._branching and not self.streams)
+        able = self._branching and not self.streams
+        self._branches = Branches(self.n_slots, self._places, able=able)
         self._params.n_seq_max = self.n_slots * self._branches.most
         self._params.n_outputs_max = max(self._params.n_seq_max, self._outputs)
         try:
@@ -280,7 +284,7 @@ class Context(SlotMemory, Showing):
             NoRoom: there are no cells for them and none can be made; nothing was changed.
             EngineError: llama.cpp refused or failed; the slots of these rows must be truncated.
         """
-        wanted = self._fill(rows)
+        wanted = self._fill(self._places.placed(rows))
         self._make_room(rows)
         self._branches.prepare(self._memory, rows)
         self._vectors.prepare(len(rows), wanted)
@@ -301,32 +305,29 @@ class Context(SlotMemory, Showing):
             raise EngineError("llama_decode left no logits.")
         return np.ctypeslib.as_array(pointer, shape=(wanted, self.n_vocab))
 
-    def see(self, slot: int, place: int, vectors: Floats, *, whole: bool) -> None:
-        """One forward over rows of an image, from `place` on; of a `whole` one each sees all.
-
-        Args:
-            slot: It holds `place` tokens.
-            place: The first row's.
-            vectors: (rows, width of the model's input), at most `max_rows`.
-            whole: Rows see those behind them too.
+    def see(self, slot: int, image: ImageRows, rows: range) -> None:
+        """One forward over rows of an image, which the slot has read up to the first of them.
 
         Raises:
             NoRoom: there are no cells for them and none can be made; nothing was changed.
             EngineError: llama.cpp refused or failed; the slot must be truncated.
         """
-        rows = [Row(0, place + index, slot) for index in range(len(vectors))]
-        given = np.ascontiguousarray(vectors, np.float32)
-        if given.shape != (len(rows), self.model.input_width):
+        places = [Row(0, image.start + row, slot) for row in rows]
+        given = np.ascontiguousarray(image.vectors[rows.start : rows.stop], np.float32)
+        if given.shape != (len(places), self.model.input_width):
             raise EngineError(f"{given.shape} vectors are not rows of this model.")
-        self._fill(rows)
-        self._make_room(rows)
-        self._branches.prepare(self._memory, rows)
+        self._fill(self._places.placed(places))
+        self._make_room(places)
+        self._branches.prepare(self._memory, places)
         self._vectors.hide()
-        code = seen(self._handle, self._batch, given, whole=whole)
+        first = self._places.of(slot, image.start)
+        code = seen(self._handle, self._batch, given, image, rows, first)
         if code != 0:
-            raise EngineError(f"llama_decode gave {code} for {len(rows)} rows: {log.why()}.")
-        self._cells.take(rows)
+            raise EngineError(f"llama_decode gave {code} for {len(places)} rows: {log.why()}.")
+        self._cells.take(places)
         self._snapshots.lose(slot)
+        if more := image.gap(rows):
+            self._places.saw(slot, (image.start + rows.stop, more))
 
     def decode_early(self, rows: Sequence[Row], layers: int) -> Floats:
         """As `decode`, by the first `layers` layers: these rows are held for no other ones.

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
-from localspec.engine.images import EncodedImage, stand_ins
+from localspec.engine.images import EncodedImage, Grid, ImageRows, stand_ins
 from localspec.engine.llama.library import log, mtmd_library, native
 from localspec.engine.llama.model import Model
 from localspec.errors import EngineError, ModelError
@@ -29,10 +29,19 @@ _KEPT_BYTES = 256 * 1024 * 1024
 
 _TOKENS_ALONE = frozenset({"glm4", "glm4moe", "granite-switch"})
 """Architectures that end the process where a row has no token (llama.cpp, `src/models`); those of
-GLM with M-RoPE do not, and are refused for that."""
+GLM with M-RoPE do not."""
 
-_Piece: TypeAlias = "list[Token] | Floats"
-"""Tokens around an image, or the vectors of it or of a part of it."""
+
+class _Vectors(NamedTuple):
+    """The vectors of an image, or of a part of it, and how they take positions."""
+
+    vectors: Floats
+    grid: Grid | None
+    positions: int
+
+
+_Piece: TypeAlias = "list[Token] | _Vectors"
+"""Tokens around an image, or what is computed of it."""
 
 
 class Picture(NamedTuple):
@@ -78,13 +87,12 @@ class Projector:
         handle = mtmd.mtmd_init_from_file(str(path).encode(), model.handle, params)
         if not handle:
             raise ModelError(f"{path.name} cannot be loaded: {log.why()}.")
+        grids = bool(mtmd.mtmd_decode_use_mrope(handle))
         why = ""
-        if model.architecture in _TOKENS_ALONE:
+        if model.architecture in _TOKENS_ALONE and not grids:
             why = f"has no use: llama.cpp's {model.architecture} takes tokens alone"
         elif not mtmd.mtmd_support_vision(handle):
             why = "reads sound and no images"
-        elif mtmd.mtmd_decode_use_mrope(handle):
-            why = "places images in two dimensions (M-RoPE), which LocalSpec does not do yet"
         if why:
             mtmd.mtmd_free(handle)
             raise ModelError(f"{path.name} {why}.")
@@ -111,8 +119,9 @@ class Projector:
             if isinstance(piece, list):
                 found.append(piece)
             else:
-                mine = stand_ins(key + place.to_bytes(4, "little"), len(piece))
-                found.append(EncodedImage(mine, piece, self.whole))
+                count, own = len(piece.vectors), key + place.to_bytes(4, "little")
+                mine = stand_ins(own, count, piece.positions if piece.grid is not None else None)
+                found.append(EncodedImage(mine, piece.vectors, self.whole, *piece[1:]))
         return found
 
     def _pieces(self, picture: Picture, key: bytes) -> Sequence[_Piece]:
@@ -155,22 +164,42 @@ class Projector:
             raise EngineError(f"llama.cpp cannot make vectors of this image: {log.why()}.")
         made = mtmd.mtmd_get_output_embd(self._handle)
         vectors: Floats = np.ctypeslib.as_array(made, (rows, self._model.input_width)).copy()
-        return vectors
+        positions = int(mtmd.mtmd_input_chunk_get_n_pos(chunk))
+        return _Vectors(vectors, self._grid(chunk, rows), positions)
+
+    def _grid(self, chunk: Any, rows: int) -> Grid | None:
+        mtmd = self._mtmd
+        if not mtmd.mtmd_decode_use_mrope(self._handle):
+            return None
+        image, found = mtmd.mtmd_input_chunk_get_tokens_image(chunk), np.empty((rows, 4), np.int32)
+        for row in range(rows):
+            at = mtmd.mtmd_image_tokens_get_decoder_pos(image, 0, row)
+            found[row] = at.t, at.y, at.x, at.z
+        return found
 
 
 def _size(pieces: Sequence[_Piece]) -> int:
-    return sum(piece.nbytes for piece in pieces if not isinstance(piece, list))
+    return sum(piece.vectors.nbytes for piece in pieces if not isinstance(piece, list))
 
 
-def seen(handle: Any, batch: Any, vectors: Floats, *, whole: bool) -> int:
-    """Decode rows that a batch has, with vectors (rows, width) in place of tokens; the code."""
+def seen(  # noqa: PLR0913, PLR0917 - all that one forward is made of
+    handle: Any, batch: Any, vectors: Floats, image: ImageRows, rows: range, first: int
+) -> int:
+    """Decode rows of an image that a batch has, with vectors in place of tokens; the code.
+
+    `first` is the position of the image's first row.
+    """
     given = native.llama_batch.from_buffer_copy(batch)  # the same arrays
     given.token = None
     given.embd = vectors.ctypes.data_as(ctypes.POINTER(ctypes.c_float))
-    if whole:
+    if image.grid is not None:
+        grid = image.grid[rows.start : rows.stop] + np.array([first, first, first, 0], np.int32)
+        positions = np.ascontiguousarray(grid.T, np.int32)  # dimension by dimension
+        given.pos = positions.ctypes.data_as(ctypes.POINTER(ctypes.c_int32))
+    if image.whole:
         native.llama_set_causal_attn(handle, False)
     code = int(native.llama_decode(handle, given))
     native.llama_synchronize(handle)  # a device may still be reading them
-    if whole:
+    if image.whole:
         native.llama_set_causal_attn(handle, True)
     return code

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from localspec.engine.kv.cells import Cells
+from localspec.engine.kv.places import Places
 from localspec.engine.kv.rollback import Checkpoints, Rollback, Snapshots, Stored
 from localspec.engine.llama.branches import Branches
 from localspec.engine.llama.copies import STATE_ONLY, Copies
@@ -34,6 +35,7 @@ class SlotMemory(ABC):
     _cells: Cells
     _checkpoints: Checkpoints
     _copies: Copies
+    _places: Places
     _snapshots: Snapshots
     _handle: Any
     _memory: Any
@@ -74,9 +76,10 @@ class SlotMemory(ABC):
             self._snapshots.lose(slot)
             kept = self._restored(slot, kept)
         self._branches.cut(self._memory, slot, kept)
-        if not native.llama_memory_seq_rm(self._memory, slot, kept, -1):
+        if not native.llama_memory_seq_rm(self._memory, slot, self._places.of(slot, kept), -1):
             raise EngineError(f"The memory of slot {slot} cannot go back to {kept}.")
         self._cells.cut(slot, kept)
+        self._places.cut(slot, kept)
         self._checkpoints.cut(slot, kept)
         return kept
 
@@ -126,11 +129,14 @@ class SlotMemory(ABC):
         self._branches.cut(self._memory, slot, 0)
         native.llama_memory_seq_rm(self._memory, slot, 0, -1)
         if not self._cells.streams:
-            native.llama_memory_seq_cp(self._memory, source, slot, 0, length)
+            end = self._places.of(source, length)
+            native.llama_memory_seq_cp(self._memory, source, slot, 0, end)
             self._cells.held[slot] = length
+            self._places.hold(slot, self._places.gaps(source), length)
             return
         self._copies.load(slot, self._copies.saved(source))
         self._cells.held[slot] = self._cells.held[source]
+        self._places.hold(slot, self._places.gaps(source), self._cells.held[source])
         self.truncate(slot, length)
 
     @property
@@ -163,9 +169,8 @@ class SlotMemory(ABC):
 
     def stored(self, slot: int) -> Stored:
         """A copy of all that the slot holds. Raises MemoryError."""
-        return Stored(
-            self._cells.held[slot], self._copies.saved(slot), self._checkpoints.lasting(slot)
-        )
+        state, lasting = self._copies.saved(slot), self._checkpoints.lasting(slot)
+        return Stored(self._cells.held[slot], state, lasting, self._places.gaps(slot))
 
     def stored_size(self, slot: int) -> int:
         """Bytes of such a copy."""
@@ -175,7 +180,8 @@ class SlotMemory(ABC):
     def take_out(self, slot: int) -> Stored:
         """Copy all that the slot holds, and empty it. Raises MemoryError, and changes nothing."""
         state, length = self._copies.saved(slot), self._cells.held[slot]
-        stored = Stored(length, state, self._checkpoints.taken(slot))
+        gaps = self._places.gaps(slot)
+        stored = Stored(length, state, self._checkpoints.taken(slot), gaps)
         self.truncate(slot, 0)
         return stored
 
@@ -188,6 +194,7 @@ class SlotMemory(ABC):
         self._snapshots.lose(slot)
         self._copies.load(slot, stored.state)
         cells.held[slot] = stored.length
+        self._places.hold(slot, stored.gaps, stored.length)
         self._checkpoints.given(slot, stored.checkpoints)
 
     def length(self, slot: int) -> int:
@@ -221,7 +228,8 @@ class SlotMemory(ABC):
     def _forget_all(self) -> None:
         native.llama_memory_clear(self._memory, True)
         self._cells.held = [0] * self.n_slots
-        self._branches = Branches(self.n_slots, able=self._branches.most > 1)
+        self._places = Places()
+        self._branches = Branches(self.n_slots, self._places, able=self._branches.most > 1)
         self._checkpoints = Checkpoints(self._checkpoints.most_bytes)
         self._snapshots = Snapshots(self.snapshots)
 
