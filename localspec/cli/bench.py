@@ -52,7 +52,8 @@ _TEMPERATURE = click.FloatRange(SAMPLING["temperature"].low, SAMPLING["temperatu
 )  # fmt: skip
 @click.option(
     "--arms", "names", callback=measuring.names, default="", metavar="A,B",
-    help="Of plain, auto, the drafters' names and prediction; by default all but the last.",
+    help="Of plain, auto, the drafters' names and prediction; by default all but the last, "
+    "lookahead and early_exit.",
 )  # fmt: skip
 @click.option(
     "--against", multiple=True, metavar="URL",
