@@ -12,6 +12,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TypeAlias, TypeVar
 
 from localspec.engine.adapters import owner
+from localspec.engine.images import gaps
 from localspec.engine.kv.prefixes import Storable
 from localspec.engine.kv.rollback import Checkpoint, Stored
 from localspec.engine.kv.slots import Slot, choose
@@ -135,7 +136,7 @@ class SlotFiles:
             (part.length, (ctypes.c_uint8 * len(part.data)).from_buffer(part.data))
             for part in parts
         )
-        stored = Stored(*whole, tuple(Checkpoint(*each) for each in others))
+        stored = Stored(*whole, tuple(Checkpoint(*each) for each in others), gaps(tokens))
         engine, tokens = self._engine, tokens[: stored.length]
         engine.prefixes.lose(slot)
         engine.forget(slot)

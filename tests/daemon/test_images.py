@@ -168,6 +168,30 @@ def test_drafts_and_reuse_behind_an_image_change_nothing(harness: Any, seeing: A
     seeing(scene)
 
 
+def test_a_saved_slot_has_its_images(harness: Any, seeing: Any) -> None:
+    """Also those that take fewer positions than rows: what follows is what would have followed."""
+    projectors.reader(harness.models / "alpha.gguf")
+    projectors.build(harness.models / "mmproj-alpha.gguf", kind=projectors.QWEN)
+    wide = io.BytesIO()
+    Image.frombytes("RGB", (160, 112), projectors.pixels(1, 160, 112)).save(wide, "PNG")
+    edited = shown(wide.getvalue(), "what else?")
+
+    def scene() -> None:
+        with http(harness) as client:
+            chat(client, wide.getvalue(), id_slot=1)
+            saved = client.post("/slots/1?action=save", json={"filename": "one"}).json()
+            assert saved["n_saved"] > 70
+            assert client.post("/slots/1?action=erase", json={}).json()["n_erased"] > 70
+            restored = client.post("/slots/1?action=restore", json={"filename": "one"}).json()
+            assert restored["n_restored"] == saved["n_saved"]
+            again = chat(client, b"", id_slot=1, messages=edited).json()
+            assert again["usage"]["prompt_tokens_details"]["cached_tokens"] > 70
+            fresh = chat(client, b"", messages=edited, cache_prompt=False).json()
+            assert again["choices"] == fresh["choices"]
+
+    seeing(scene)
+
+
 def png(width: int, height: int, *, body: bytes = b"") -> bytes:
     """A PNG with these dimensions in its header."""
 
