@@ -95,12 +95,16 @@ class _Writer:
         for name in ("enorm", "hnorm", "shared_head_norm"):
             self.add(f"{block}{name}.weight", 1.0, shape=(WIDTH,))
 
-    def words(self, *, counts: bool) -> None:
-        """Embeddings and output of a target; one that counts says the next number."""
+    def words(self, *, counts: bool, tied: bool = False) -> None:
+        """Embeddings and output of a target; one that counts says the next number.
+
+        Of one that is `tied` they are the same.
+        """
         points = _Circle(self.vocabulary).points
         shape = (self.vocabulary, WIDTH)
         self.add("token_embd.weight", *([points] if counts else []), shape=shape)
-        self.add("output.weight", *([np.roll(points, 1, 0)] if counts else []), shape=shape)
+        if not tied:
+            self.add("output.weight", *([np.roll(points, 1, 0)] if counts else []), shape=shape)
         self.add("output_norm.weight", 1.0, shape=(WIDTH,))
 
     def done(self) -> Path:
@@ -108,10 +112,10 @@ class _Writer:
         return tiny.ended(self.file, self.path)
 
 
-def qwen2(path: Path, *, counts: bool = False) -> Path:
+def qwen2(path: Path, *, counts: bool = False, tied: bool = False) -> Path:
     """A dense target."""
     file = _Writer(path, "qwen2", LAYERS, seed=11)
-    file.words(counts=counts)
+    file.words(counts=counts, tied=tied)
     for layer in range(LAYERS):
         file.layer(layer, counts=counts)
         file.feed_forward(layer, counts=counts)

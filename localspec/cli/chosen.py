@@ -61,6 +61,20 @@ def models_directory() -> Path:
     return Path(chosen).expanduser() if chosen else paths.models_dir()
 
 
+def files(model: str) -> tuple[Path, Path | None]:
+    """The file behind a name, or the file itself, and the draft's if the name has one.
+
+    Raises UnknownModel.
+    """
+    from localspec.catalog.registry import Registry  # noqa: PLC0415  as above
+
+    path = Path(model).expanduser()
+    if ("/" in model or model.lower().endswith(".gguf")) and path.exists():
+        return path, None
+    found = Registry(models_directory()).resolve(model)
+    return found.target_path, found.draft_path
+
+
 def adapters(registry: Registry, model: Model) -> list[str]:
     """A sentence for each LoRA adapter of a model, or why one of the configuration has no use."""
     table = settings().models.adapters if paths.config_file().exists() else {}

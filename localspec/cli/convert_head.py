@@ -8,7 +8,6 @@ from pathlib import Path
 
 import click
 
-from localspec.catalog.registry import Registry
 from localspec.cli import chosen
 from localspec.cli.names import complete_models
 
@@ -37,7 +36,7 @@ def convert_head(context: click.Context, path: Path, model: str, words: int) -> 
 
     Example: localspec models convert-head ./medusa-vicuna-7b-v1.3 --for vicuna-7b-v1.3-q4_k_m
     """
-    target = Registry(chosen.models_directory()).resolve(model).target_path
+    target = chosen.files(model)[0]
     place = target.parent / "heads" / f"{target.stem}-by-position.gguf"
     command = [sys.executable, "-P", "-m", "localspec.worker.convert_head"]
     command += [str(target), str(path), str(place), f"--words={words}"]

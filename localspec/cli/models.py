@@ -29,6 +29,7 @@ from localspec.cli import chosen, fetching, obtain
 from localspec.cli.columns import columns, folded, hung
 from localspec.cli.confirm import YES, confirm
 from localspec.cli.convert_head import convert_head
+from localspec.cli.distill import distill
 from localspec.cli.formats import given, show_format
 from localspec.cli.groups import Group
 from localspec.cli.names import complete_models
@@ -57,6 +58,7 @@ models.add_command(show_format)
 models.add_command(fetching.search)
 models.add_command(prune)
 models.add_command(convert_head)
+models.add_command(distill)
 
 
 @models.command("list")
@@ -123,7 +125,7 @@ def show(model: str, context: int | None, *, template: bool, as_json: bool) -> N
         engine = msgspec.structs.replace(configured.engine, context=context)
         configured = msgspec.structs.replace(configured, engine=engine)
     settings = configured.engine
-    path, draft_path = _files(model)
+    path, draft_path = chosen.files(model)
     target, template_given = header.read(path), given(model)
     context = settings.context or target.context_length
     said = describe.describe(target, context, settings.target.kv_type)
@@ -249,7 +251,7 @@ def check(context: click.Context, target: str, draft: str, *, as_json: bool) -> 
 
     Example: localspec models check qwen2.5-coder-1.5b-instruct qwen2.5-coder-0.5b-instruct
     """
-    ours, theirs = header.read(_files(target)[0]), header.read(_files(draft)[0])
+    ours, theirs = header.read(chosen.files(target)[0]), header.read(chosen.files(draft)[0])
     verdict = pairing.check(ours, theirs)
     if not as_json:
         verdict.demand()
@@ -341,7 +343,7 @@ def head(  # noqa: PLR0913, PLR0917 - its options
     """
     if kind == "feature" and (questions or work):
         raise click.UsageError("--questions and --work are options of --kind eagle3.")
-    target = _files(model)[0]
+    target = chosen.files(model)[0]
     suffix, module = ("", "train_head") if kind == "feature" else ("-eagle3", "eagle3")
     place = target.parent / "heads" / f"{target.stem}{suffix}.gguf"
     command = [sys.executable, "-P", "-m", f"localspec.worker.{module}", str(target), str(place)]
@@ -360,15 +362,6 @@ def _question(model: Model, registry: Registry) -> str:
     drafting = f"; {', '.join(users)} will go without its draft" if users else ""
     default = "; it is the default model" if model.name == chosen.settings().models.default else ""
     return f"Remove {escaped(model.name)} ({size}{default}{drafting})?"
-
-
-def _files(model: str) -> tuple[Path, Path | None]:
-    """The file behind a name, or the file itself, and the draft's if the name has one."""
-    path = Path(model).expanduser()
-    if ("/" in model or model.lower().endswith(".gguf")) and path.exists():
-        return path, None
-    found = Registry(chosen.models_directory()).resolve(model)
-    return found.target_path, found.draft_path
 
 
 def _loaded(target: Header, draft: Path | None) -> tuple[list[Header], str]:

@@ -256,7 +256,7 @@ class SimulatedHead:
 
     def __init__(self, head: FeatureHead, token_ms: float, clock: SimulatedClock) -> None:
         self._head, self._token_ms, self._clock = head, token_ms, clock
-        self.depth = head.depth
+        self.depth, self.sentence = head.depth, head.sentence
 
     def predict(self, state: Floats, token: Token) -> Prediction:
         """As the head does."""

@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import argparse
+import fcntl
+import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
 
-from localspec.errors import LocalSpecError, PullError
+from localspec import paths
+from localspec.errors import AlreadyRunning, ConfigError, LocalSpecError, PullError
 
 
 def run(
@@ -33,3 +38,32 @@ def run(
         sys.stderr.write(interrupted)
         return 130
     return 0
+
+
+def require_torch(what: str) -> None:
+    """Raise ConfigError without torch; `what` needs it."""
+    try:
+        import torch  # noqa: F401, PLC0415 - an extra
+    except ImportError:
+        raise ConfigError(
+            f"{what} needs torch, which is not installed.", fix="pip install 'localspec[train]'"
+        ) from None
+
+
+def claim(made: Path) -> None:
+    """Have the directory of a file that will be made, or raise OSError before hours of work."""
+    paths.make_directory(made.parent, paths.MODELS_MODE)
+    probe = made.with_name(f".{made.name}.{os.getpid()}.tmp")
+    os.close(paths.create(probe, paths.MODEL_MODE))
+    probe.unlink()
+
+
+@contextmanager
+def alone(work: Path, what: str) -> Iterator[None]:
+    """Hold the lock of a directory. Raises AlreadyRunning: `what` is in it."""
+    with os.fdopen(paths.create(work / "lock"), "w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise AlreadyRunning(f"{what} in {work}.") from None
+        yield

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from localspec.engine.llama.context import Context
     from localspec.engine.llama.fed import FedContext
     from localspec.engine.llama.model import Model
+    from localspec.engine.speculation.states import FeatureHead
 
 _log = logging.getLogger("localspec.worker")
 
@@ -86,6 +87,10 @@ class FedHead:
     def sentence(self) -> str:
         """The head that drafts, or why none does; "" where there is none."""
         return self._found.sentence if self._found is not None else self.why
+
+    def beside(self, other: FeatureHead | None) -> str:
+        """The head that drafts, or why none does, and the other kind of head where there is one."""
+        return "; ".join(filter(None, (self.sentence, other.sentence if other else "")))
 
     def share(self, target: Path) -> float:
         """The cost of one of its tokens in forwards of the target, guessed by bytes."""

@@ -433,7 +433,7 @@ class Loader:
             takes=planning.takes(command, self.files, self.plan),
             gpus=planning.cards(),
             template=self._template(model),
-            head=self.fed.sentence,
+            head=self.fed.beside(self.head),
             rollback=snapshot_choice.described(target.rollback, target.snapshots),
         )
 

@@ -50,7 +50,8 @@ _TEMPERATURES = (0.0, 0.0, 0.6, 0.9)
 """Temperatures of the texts, in turn."""
 _LIKELY = 40
 """The likeliest tokens that a sampled token is drawn from."""
-_QUESTIONS = "models/heads/questions.toml"
+QUESTIONS = "models/heads/questions.toml"
+"""Kinds of questions that models are asked for texts."""
 
 
 def main() -> int:
@@ -83,7 +84,7 @@ def _make(asked: argparse.Namespace) -> None:
 
 def texts(target: Path, tokens: int) -> list[Text]:
     """Texts that the model writes, of `tokens` tokens in all; progress goes to stderr."""
-    told = tomllib.loads(paths.shipped(_QUESTIONS).read_text("utf-8"))
+    told = tomllib.loads(paths.shipped(QUESTIONS).read_text("utf-8"))
     found: list[Text] = []
     with opened(target) as context:
         model = context.model

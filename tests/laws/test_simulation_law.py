@@ -73,7 +73,7 @@ class Counted:
     asked: int = 0
 
     def __post_init__(self) -> None:
-        self.depth = self.inner.depth
+        self.depth, self.sentence = self.inner.depth, self.inner.sentence
 
     def predict(self, state: Floats, token: Token) -> Prediction:
         """As the head does."""

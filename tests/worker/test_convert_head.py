@@ -48,6 +48,7 @@ def drafts(folder: Path, target: Path) -> tuple[list[int], int, int]:
     """The tokens of an answer, and how many were drafted by the head and accepted."""
     with loaded(folder, target) as made:
         assert made.ready.drafters.count("feature_head") == 1
+        assert made.ready.head in {f"{kind} heads for 3 positions" for kind in ("Medusa", "Hydra")}
         tokens, sources = answer(made)
         assert answer(made, "off") == (tokens, {})
         told = sources.get("feature_head")

@@ -57,6 +57,7 @@ class Head:
         output: Its output matrix, or the embeddings where it has none of its own. Read once.
     """
 
+    sentence = "feature head"
     depth = sys.maxsize
     """It may be given what it said for as long as anybody likes."""
 

@@ -75,6 +75,8 @@ class PositionHeads:
         self._weights: list[Weights] = []
         self._graphs = [self._lay(place, each) for place, each in enumerate(positions)]
         self.depth = len(positions)
+        kind = "Hydra" if self._reads_tokens else "Medusa"
+        self.sentence = f"{kind} heads for {self.depth} positions"
 
     def _lay(self, place: int, head: Position) -> _Graph:
         """The graph of one head, once and for all: what changes are states and a token."""

@@ -54,6 +54,10 @@ class FeatureHead(Protocol):
     def depth(self) -> int:
         """As above."""
 
+    @property
+    def sentence(self) -> str:
+        """The kind of head, for people."""
+
     def predict(self, state: Floats, token: Token) -> Prediction:
         """The token predicted behind `token`, which came of `state` float32 (width,)."""
 

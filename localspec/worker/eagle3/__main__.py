@@ -8,14 +8,11 @@ file, so the process does nothing else.
 from __future__ import annotations
 
 import argparse
-import fcntl
 import hashlib
-import os
 import shutil
 import sys
 import tomllib
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +25,6 @@ from localspec.catalog.describe import MAX_NAME_CHARS
 from localspec.catalog.memory import show_bytes
 from localspec.engine.llama.products import Products
 from localspec.errors import (
-    AlreadyRunning,
     ConfigError,
     ModelError,
     bounded,
@@ -39,7 +35,6 @@ from localspec.worker.eagle3.progress import Progress, duration, plan
 from localspec.worker.eagle3.schedule import FEWEST_STEPS
 from localspec.worker.eagle3.shape import Shape
 
-_QUESTIONS = "models/heads/questions.toml"
 _MAX_QUESTION_BYTES = 64 * 1024 * 1024
 
 
@@ -61,19 +56,9 @@ def main() -> int:
     return command.run(parser, _make, said)
 
 
-def _require_torch() -> None:
-    try:
-        import torch  # noqa: F401, PLC0415 - an extra
-    except ImportError:
-        raise ConfigError(
-            "Training an EAGLE-3 head needs torch, which is not installed.",
-            fix="pip install 'localspec[train]'",
-        ) from None
-
-
 def _make(asked: argparse.Namespace) -> None:
     """Train a head as it was asked for. Raises LocalSpecError, OSError."""
-    _require_torch()
+    command.require_torch("Training an EAGLE-3 head")
     chosen = shape.chosen(header.read(asked.target), asked.words)
     target = heads.File.open(asked.target)
     try:
@@ -83,23 +68,15 @@ def _make(asked: argparse.Namespace) -> None:
             "An EAGLE-3 head is found by its model's last norm; it has none."
         ) from None
     told = _questions(asked.questions)
-    _claim(asked.head)
+    command.claim(asked.head)
     work = asked.work or _place(asked.target, key, told)
     paths.make_private(work)
-    with _alone(work):
+    with command.alone(work, "A head is already being trained"):
         material = _heard(asked, chosen, target, told, work)
         made = _learned(asked, material, key, target, work / "checkpoint.pt")
         paths.write_atomically(asked.head, made, mode=paths.MODEL_MODE)
         sys.stderr.write(f"{asked.head.name}: {show_bytes(len(made))}\n")
     shutil.rmtree(work, ignore_errors=True)
-
-
-def _claim(head: Path) -> None:
-    """Have the directory of the head, or raise OSError before hours of work."""
-    paths.make_directory(head.parent, paths.MODELS_MODE)
-    probe = head.with_name(f".{head.name}.{os.getpid()}.tmp")
-    os.close(paths.create(probe, paths.MODEL_MODE))
-    probe.unlink()
 
 
 def _place(target: Path, key: str, told: Mapping[str, Any] | Sequence[str]) -> Path:
@@ -109,21 +86,10 @@ def _place(target: Path, key: str, told: Mapping[str, Any] | Sequence[str]) -> P
     return paths.cache_dir() / "eagle3" / f"{target.stem[:64]}-{name}"
 
 
-@contextmanager
-def _alone(work: Path) -> Iterator[None]:
-    """Hold the lock of a directory. Raises AlreadyRunning."""
-    with os.fdopen(paths.create(work / "lock"), "w") as lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise AlreadyRunning(f"A head is already being trained in {work}.") from None
-        yield
-
-
 def _questions(path: Path | None) -> Mapping[str, Any] | Sequence[str]:
     """The questions of a file, one a line, or LocalSpec's own kinds. Raises ConfigError."""
     if path is None:
-        return tomllib.loads(paths.shipped(_QUESTIONS).read_text("utf-8"))
+        return tomllib.loads(paths.shipped(train_head.QUESTIONS).read_text("utf-8"))
     try:
         if path.stat().st_size > _MAX_QUESTION_BYTES:
             raise ConfigError(f"{path} is too large for a file of questions.")
