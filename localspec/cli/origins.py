@@ -14,6 +14,10 @@ _COLOURS = {
     "lookahead": "bright_cyan",
     "model": "bright_blue",
     "feature_head": "bright_green",
+    "eagle3": "bright_yellow",
+    "mtp": "orange3",
+    "early_exit": "medium_purple",
+    "corpus": "bright_magenta",
     "grammar": "green",
     "prediction": "magenta",
 }

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from rich.console import Console
 from rich.text import Text
 
+from localspec import drafters
 from localspec.cli.live import MarkdownSink
 from localspec.cli.origins import OriginSink, origin_style
 from localspec.cli.render import Notice, PlainSink, printable
@@ -183,9 +184,10 @@ def test_a_pipe_gets_bytes_as_they_are_and_a_terminal_gets_text() -> None:
 
 
 def test_each_source_of_drafts_has_a_colour_of_its_own() -> None:
-    """Tokens of the draft model and of a prediction differ in colour; the target's are plain."""
-    colours = {origin_style(each) for each in ("lookup", "model", "grammar", "prediction", "new")}
-    assert len(colours) == 5
+    """Also one that is newer than this program; the target's own tokens are plain."""
+    sources = [*drafters.kinds(), "prediction", "new"]
+    colours = {origin_style(each) for each in sources}
+    assert len(colours) == len(sources)
     assert not colours & {"blue", "white", "black", "red"}  # cannot be read, or are trouble
     assert origin_style("target") == ""
 
