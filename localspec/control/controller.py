@@ -399,7 +399,7 @@ class Controller:
         ]
         if any(more):
             seconds = paid_rows.seconds(self._batch_cost, nodes, more)
-            cost = self._rate(views) * seconds / sum(more)
+            cost = max(self._rate(views) * seconds / sum(more), paid_rows.LEAST)
             for each, count in zip(stats, more, strict=True):
                 if each is not None:
                     each.filling.book(-cost * count)

@@ -15,6 +15,11 @@ _MOST = 15
 models; it costs host time."""
 
 
+LEAST = 0.01
+"""Tokens that a node is charged at least: beliefs about neighbouring row counts differ by their
+noise. Where rows are free, three of a hundred are accepted (docs/benchmarks.md)."""
+
+
 def spare(batch_cost: BatchCost, nodes: Sequence[int]) -> list[int]:
     """How many nodes more each session may have beside those of its draft."""
     rows = [batch_cost.multiple + batch_cost.extra_rows(count) for count in nodes]
