@@ -165,7 +165,7 @@ async def _passed_on(
     The TCP port answers under its own address only, so requests name that one.
     """
     address, port, *_ = writer.get_extra_info("sockname")
-    named = f"\r\nHost: {address}:{port}".encode()
+    named = f"\r\nHost: {f'[{address}]' if ':' in address else address}:{port}".encode()
     if keyed:
         host, _, number = keyed.partition(":")
         there, back = await asyncio.open_connection(host, int(number))
