@@ -302,8 +302,9 @@ def test_a_machine_is_described_by_its_devices(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", tables.names())
 def test_every_shipped_machine_can_be_planned_for(name: str) -> None:
     """One table has both the costs and the memory of each shipped machine."""
-    card, _ = devices.described(tables.file(name))
-    assert card.total_bytes > 20 * GIB
+    *cards, _ = devices.described(tables.file(name))
+    assert all(card.total_bytes > 20 * GIB for card in cards)
+    assert cards
     assert placement.plans(wish(), devices.described(tables.file(name)))[0].fits
 
 
