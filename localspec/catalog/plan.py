@@ -25,7 +25,7 @@ LEAST_ROWS = 32
 DRAFT_ROWS = 256
 """Rows of one forward of the draft: it reads at most so many rows of one text at a time."""
 
-PROCESS_BYTES = 64 << 20
+PROCESS_BYTES = 72 << 20
 """Memory of a worker besides its models: Python, llama.cpp and their libraries."""
 
 PICTURE_BYTES = 192 << 20
