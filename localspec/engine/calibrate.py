@@ -71,6 +71,12 @@ class Timed:
         self._target, self._measured, self._clock = target, measured, clock
         self._rows = self._alike = 0
 
+    @property
+    def states(self) -> Floats | None:
+        """Of the latest `decode`, where the target shows them."""
+        found: Floats | None = getattr(self._target, "states", None)
+        return found
+
     def decode(self, rows: Sequence[Row]) -> Floats:
         """As the target does."""
         self._alike = self._alike + 1 if len(rows) == self._rows else 0

@@ -148,6 +148,8 @@ class Loader:
             snapshot_choice.choose(context, self.place.clock)
         self._leaves_snapshots = context.snapshots > 0
         self.head = self._find_head(context)
+        if context.rollback == "restore":
+            context.show()  # a probe sees by its states what its logits hardly ever show
         self.fed.tap(context)
         return context
 
@@ -263,9 +265,8 @@ class Loader:
             return None
         if self.threads.tuner:
             opened.join(self.threads.tuner)
-        if opened.model is not target.model:
-            self._holds("head", opened.model.buffers)
-        self._holds("head", opened.buffers)
+        weights = () if opened.model is target.model else opened.model.buffers
+        self._holds("head", (*weights, *opened.buffers))
         return self.place.fed(opened)
 
     def _corpus(self, model: Model) -> CorpusIndex | None:

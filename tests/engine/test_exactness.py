@@ -3,22 +3,29 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
+from pathlib import Path
 
+import numpy as np
 import pytest
+import recurrent
+import tiny
 from engine.lawful import VOCABULARY, Lawful, Quirk, Seen, block, cuda, stream_k
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from laws.policies import FixedDepth
 
 from localspec import drafters
+from localspec.config import Placement
 from localspec.engine.exactness import classes
 from localspec.engine.exactness.classes import EVERYWHERE, Shape, next_line
+from localspec.engine.llama.context import Context
+from localspec.engine.llama.model import Model
 from localspec.engine.replay import Script, replay
 from localspec.engine.session import Request, Session
 from localspec.engine.step import Engine, Limits
-from localspec.types import SamplingParams, SpeculationParams, Token
+from localspec.types import Row, SamplingParams, SpeculationParams, Token
 
 CONTEXT = 4608
 
@@ -336,3 +343,30 @@ def test_without_its_border_the_class_would_not_hold() -> None:
         _run(engine, [(225, 0, 60, 0)])
 
     assert target.other_bits
+
+
+@pytest.mark.parametrize("build", [tiny.build, recurrent.mamba, recurrent.lfm2])
+def test_a_class_that_is_claimed_has_the_same_states_to_the_last_bit(
+    build: Callable[[Path], Path], tmp_path: Path
+) -> None:
+    """Also where rounding hides it from logits: plain rows against forwards of two and of five."""
+    model = Model.load(build(tmp_path / "model.gguf"), Placement(threads=1))
+    context = Context.open(model, Placement(threads=1), slots=2, context=256, rows=32, streams=True)
+    context.find_rollback()
+    assert context.show()
+    shape = classes.strict(context, rollback=context.rollback)
+    tokens = np.random.default_rng(1).integers(0, model.n_vocab, 100).tolist()
+    states = []
+    for size in (1, 2, 5):
+        context.truncate(0, 0)
+        found = []
+        for start in range(0, 100, size):
+            part = tokens[start : start + size]
+            context.decode([Row(token, start + at, 0, True) for at, token in enumerate(part)])
+            assert context.states is not None
+            found.append(context.states.copy())
+        states.append(np.concatenate(found))
+    same = all(np.array_equal(states[0], each) for each in states)
+    assert same or not shape.bitwise or shape.multiple > 1
+    context.close()
+    model.close()

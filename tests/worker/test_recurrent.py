@@ -91,8 +91,17 @@ def cached(loaded: Loaded, request: Generate) -> tuple[list[int], int]:
     return tokens, script.all(Started)[0].cached_tokens
 
 
-def test_it_loads_is_measured_and_drafts_where_that_costs_nothing(loaded: Loaded) -> None:
-    """Costs of every row count are known, near and far, and of a copy."""
+def test_it_loads_is_measured_and_drafts_where_that_costs_nothing(
+    loaded: Loaded, model: Path, request: pytest.FixtureRequest
+) -> None:
+    """Costs of every row count are known, near and far, and of a copy.
+
+    A convolution computes several rows in another order than one: strict use drafts nothing there.
+    """
+    strict = request.node.callspec.params["loaded"] == "strict"
+    if strict and header.read(model).architecture == "lfm2":
+        assert "bit for bit" in (loaded.ready.speculation_off or "")
+        return
     assert loaded.ready.speculation_off is None
     assert loaded.ready.drafters == ["lookup", "lookahead", "grammar"]
     assert not loaded.idle.measuring

@@ -3,7 +3,9 @@
 All slots hold the same tokens, so there is one right answer for each position. The first forward
 that has a position says which bits, and every other has to agree, whatever its size, the row's
 place in it, its slot, and who shares it. A row sees the keys and values of those before it, so
-these are compared as well.
+these are compared as well. So is the state that the logits are made of, where the target shows it:
+its numbers are rounded before the output's product, which hides a difference in the last bit from
+399 of 400 rows (LFM2's convolution, one row against several) and shows it in the next.
 """
 
 from __future__ import annotations
@@ -17,7 +19,7 @@ from typing import NamedTuple, Protocol
 import numpy as np
 
 from localspec.engine.pieces import Pieces
-from localspec.types import Backend, Row, Token
+from localspec.types import Backend, Floats, Row, Token
 
 READ_ROWS = 32
 """Rows of a forward that reads what stands before the rows that are compared. Every slot is read in
@@ -178,8 +180,13 @@ class Probe:
             tokens += tokens[-1:] * (-count % multiple)
             rows += (Row(token, start + index, slot, wants) for index, token in enumerate(tokens))
             real += [index < count for index in range(len(tokens))]
-        logits = itertools.compress(self.target.decode(rows), real)
-        found = [hashlib.blake2b(row.tobytes(), digest_size=16).digest() for row in logits]
+        logits = self.target.decode(rows)
+        shown: Floats | None = getattr(self.target, "states", None)
+        states = shown if shown is not None and len(shown) == len(logits) else logits[:, :0]
+        found = [
+            hashlib.blake2b(row.tobytes() + state.tobytes(), digest_size=16).digest()
+            for row, state in itertools.compress(zip(logits, states, strict=True), real)
+        ]
         for slot, start, count in trial:
             self.held[slot] = start + count
             if count % multiple:

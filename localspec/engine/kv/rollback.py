@@ -262,6 +262,12 @@ class Rereading:
         """As the target has it."""
         return self._target.context
 
+    @property
+    def states(self) -> Floats | None:
+        """Of the latest `decode`, where the target shows them."""
+        found: Floats | None = getattr(self._target, "states", None)
+        return found
+
     def decode(self, rows: Sequence[Row]) -> Floats:
         """As the target does."""
         logits = self._target.decode(rows)
