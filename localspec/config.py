@@ -112,8 +112,7 @@ class Speculation(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     mode: Literal["auto", "off", "always"] = "auto"
     drafters: tuple[str, ...] = (
-        "lookup", "lookahead", "corpus", "grammar", "feature_head", "eagle3", "mtp", "model",
-        "early_exit",
+        "lookup", "corpus", "grammar", "feature_head", "eagle3", "mtp", "model", "early_exit",
     )  # fmt: skip
     max_draft: int = 31
     verify: Verification = "coupled"

@@ -1,10 +1,10 @@
 """Measures everything for a report about one GPU, in one run: `make bench-gpu`.
 
 The default pair end to end by a daemon of its own that has learned nothing yet; the staircases of
-its two files; those of random weights in the shapes of larger models. report.md, to be pasted into
-docs/benchmarks.md, report.json and the tables for `localspec bench --machine` are written anew
-after each step, so that an interrupted run keeps what it has. `--device cpu --shapes tiny` goes the
-same way on any machine.
+its two files; those of random weights in the shapes of larger models. report.md, to be pasted
+into docs/internals/measured.md, report.json and the tables for `localspec bench --machine` are
+written anew after each step, so that an interrupted run keeps what it has. `--device cpu --shapes
+tiny` goes the same way on any machine.
 """
 
 from __future__ import annotations
@@ -218,7 +218,7 @@ def machines(run: Run) -> dict[str, Machine]:
 
 
 def markdown(run: Run) -> str:
-    """The report as a section of docs/benchmarks.md."""
+    """The report as a section of docs/internals/measured.md."""
     measured = [*run.pair.values(), *run.shapes.values()]
     build = measured[0].build.partition(";")[0] if measured else "llama.cpp"
     lines = [f"### {run.device}", "", f"{run.created}, {build}, {run.machine}."]

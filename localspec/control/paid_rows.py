@@ -17,7 +17,7 @@ models; it costs host time."""
 
 LEAST = 0.01
 """Tokens that a node is charged at least: beliefs about neighbouring row counts differ by their
-noise. Where rows are free, three of a hundred are accepted (docs/benchmarks.md)."""
+noise. Where rows are free, three of a hundred are accepted (docs/internals/measured.md)."""
 
 
 def spare(batch_cost: BatchCost, nodes: Sequence[int]) -> list[int]:

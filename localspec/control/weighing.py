@@ -5,7 +5,7 @@ more than each that could draft now, and the rest of the session has to repay th
 
 Where reading a prompt takes longer than an answer may be behind, a draft model waits, and may wait
 to the end. What it needs of a text is mostly near, unless the answer is made of its prompt: then it
-reads the end alone, by the share of the text that this holds (docs/benchmarks.md).
+reads the end alone, by the share of the text that this holds (docs/internals/measured.md).
 """
 
 from __future__ import annotations

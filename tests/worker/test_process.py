@@ -73,7 +73,7 @@ def test_ready_describes_the_loaded_model(worker: Worker, files: Files) -> None:
     ready = worker.ready
     assert (ready.n_vocab, ready.context_train) == (262, 4096)
     assert CONTEXT - 32 <= ready.context <= CONTEXT
-    assert ready.drafters == ["lookup", "lookahead", "grammar", "model", "early_exit"]
+    assert ready.drafters == ["lookup", "grammar", "model", "early_exit"]
     assert ready.speculation_off is None
     assert ready.exactness == "strict"
     assert {device.what.split()[0] for device in ready.devices} == {"target", "draft"}
@@ -118,7 +118,7 @@ def test_a_draft_of_another_vocabulary_writes_in_the_targets_tokens(
     """The text is plain's. Asked for with rejection sampling it is refused, else left out there."""
     fresh.send(changed(load(files), draft_path=str(files.stranger)))
     fresh.until_ready()
-    assert fresh.ready.drafters == ["lookup", "lookahead", "grammar", "model", "early_exit"]
+    assert fresh.ready.drafters == ["lookup", "grammar", "model", "early_exit"]
     assert fresh.ready.speculation_off is None
     plain = fresh.one("hello hello", speculation=SpeculationParams(mode="off"))
     wish = SpeculationParams(mode="always", drafters=["model"])
@@ -143,7 +143,7 @@ def test_a_draft_of_another_vocabulary_is_left_out_where_rejection_is_configured
     config = msgspec.structs.replace(command.config, speculation=speculation)
     fresh.send(changed(command, config=config))
     fresh.until_ready()
-    assert fresh.ready.drafters == ["lookup", "lookahead", "grammar", "early_exit"]
+    assert fresh.ready.drafters == ["lookup", "grammar", "early_exit"]
     assert "another tokenizer" in (fresh.ready.speculation_off or "")
     assert fresh.one("hello hello hello").finished.usage.completion_tokens == 12
 
@@ -172,7 +172,7 @@ def test_a_single_model_speculates_by_lookup_alone(fresh: Worker, files: Files, 
     """Without a draft nothing is wrong and nothing reported as off, unless one was left out."""
     fresh.send(changed(load(files), draft_path=None, no_draft=why))
     fresh.until_ready()
-    assert fresh.ready.drafters == ["lookup", "lookahead", "grammar", "early_exit"]
+    assert fresh.ready.drafters == ["lookup", "grammar", "early_exit"]
     assert fresh.ready.speculation_off == (why or None)
 
 

@@ -103,7 +103,7 @@ def test_it_loads_is_measured_and_drafts_where_that_costs_nothing(
         assert "bit for bit" in (loaded.ready.speculation_off or "")
         return
     assert loaded.ready.speculation_off is None
-    assert loaded.ready.drafters == ["lookup", "lookahead", "grammar"]
+    assert loaded.ready.drafters == ["lookup", "grammar"]
     assert not loaded.idle.measuring
     assert {1, 2, 4, 8, 16, 32} <= set(loaded.cost_ms_by_rows())
     costs = loaded.profile.costs

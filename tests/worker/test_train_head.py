@@ -37,18 +37,18 @@ def test_a_head_that_was_taught_drafts_from_the_next_load_on(tmp_path: Path) -> 
     target, head = tiny.build(tmp_path / "some.gguf"), tmp_path / "heads" / "some.gguf"
     settings = Engine(context=256, slots=1, exactness="strict", target=Placement(threads=1))
     load = Load("some", str(target), None, Config(engine=settings))
-    assert _drafters(load) == ["lookup", "lookahead", "grammar", "early_exit"]
+    assert _drafters(load) == ["lookup", "grammar", "early_exit"]
 
     assert _taught(target, head)[0] == 0
 
-    assert _drafters(load) == ["lookup", "lookahead", "grammar", "feature_head", "early_exit"]
+    assert _drafters(load) == ["lookup", "grammar", "feature_head", "early_exit"]
     machine = Machine("x", "y", Forwards({1: 1.0}), Forwards({1: 0.1}))
     assert "feature_head" not in _drafters(msgspec.structs.replace(load, machine=machine))
     machine = msgspec.structs.replace(machine, head=Head(0.01))
     assert "feature_head" in _drafters(msgspec.structs.replace(load, machine=machine))
     assert "feature_head" not in _drafters(msgspec.structs.replace(load, safe_kernels=True))
     head.write_bytes(head.read_bytes()[:5000])
-    assert _drafters(load) == ["lookup", "lookahead", "grammar", "early_exit"]
+    assert _drafters(load) == ["lookup", "grammar", "early_exit"]
 
 
 @pytest.mark.parametrize(
