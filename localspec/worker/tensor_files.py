@@ -11,6 +11,7 @@ import math
 import pickle
 import struct
 import zipfile
+import zlib
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -32,6 +33,11 @@ _STORAGES = {
     "HalfStorage": "F16",
     "BFloat16Storage": "BF16",
 }
+_DAMAGE = (
+    ValueError, LookupError, TypeError, AttributeError, ArithmeticError, EOFError, MemoryError,
+    RuntimeError, NotImplementedError, OSError, struct.error, zlib.error,
+)  # fmt: skip
+"""Raised by zipfile and pickle where a file is damaged, besides their own errors."""
 _SAFER = "Take a .safetensors of it, or save it again by torch.save(model.state_dict(), FILE)."
 
 
@@ -164,7 +170,7 @@ def _zipped(path: Path, data: NDArray[np.uint8]) -> dict[str, FileTensor]:
             found = _Tensors(io.BytesIO(archive.read(told))).load()
     except (pickle.UnpicklingError, zipfile.BadZipFile) as error:
         raise _refuse(path, str(error) or "it is damaged", _SAFER) from None
-    except (ValueError, EOFError, IndexError, KeyError, TypeError, AttributeError):
+    except _DAMAGE:
         raise _refuse(path, "it holds no dictionary of tensors, or is cut off", _SAFER) from None
     if not isinstance(found, dict):
         raise _refuse(path, "it holds no dictionary of tensors", _SAFER)
@@ -189,6 +195,8 @@ def _part(  # noqa: PLR0913, PLR0917 - all that one part is found by
     if part.compress_type != zipfile.ZIP_STORED:
         raise _refuse(path, "its parts are compressed", _SAFER)
     at = part.header_offset
+    if not 0 <= at <= len(data) - 30:
+        raise _refuse(path, "its list of parts names places behind its end")
     names = struct.unpack("<HH", data[at + 26 : at + 30].tobytes())  # of a part's own header
     start = at + 30 + sum(names) + lies.offset * one
     if lies.offset < 0 or lies.offset * one + size > part.file_size or start + size > len(data):

@@ -218,8 +218,8 @@ def test_a_pair_that_is_too_large_is_told(tmp_path: Path) -> None:
 
     assert verdicts(on(1 << 20)) == [("memory", "ok")]
     assert "models plan" in only_wrong(on(1)).fix
-    assert "engine.context" in only_wrong(on(71, context=4096)).fix
-    assert verdicts(on(71, slots=1, context=64)) == [("memory", "ok")]
+    assert "engine.context" in only_wrong(on(79, context=4096)).fix
+    assert verdicts(on(79, slots=1, context=64)) == [("memory", "ok")]
 
 
 def test_a_sound_machine_is_one_screen_without_a_complaint(tmp_path: Path) -> None:

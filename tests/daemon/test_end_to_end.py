@@ -382,7 +382,7 @@ def test_a_model_larger_than_the_bound_is_refused_with_the_numbers(harness: Any,
         async with real() as it:
             status, answer = await it.ask("hello")
             assert (status, answer["error"]["code"]) == (507, "out_of_memory")
-            assert "alpha does not fit into 67.1 MB of CPU" in answer["error"]["message"]
+            assert "alpha does not fit into 75.5 MB of CPU" in answer["error"]["message"]
 
     asyncio.run(scene())
 

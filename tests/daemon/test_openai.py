@@ -200,7 +200,6 @@ def test_prompts_are_text_or_tokens_or_a_list_with_one() -> None:
         ({"mirostat": 3}, "mirostat"),
         ({"modalities": ["text", "audio"]}, "modalities"),
         ({"typical_p": 1.5}, "typical_p"),
-        ({"lora": [{"id": 0}]}, "lora"),
         ({"repeat_penalty": 1000}, "repeat_penalty"),
         ({"frequency_penalty": 100.1}, "frequency_penalty"),
         ({"presence_penalty": -100.1}, "presence_penalty"),

@@ -131,6 +131,25 @@ def test_a_file_that_is_cut_off_is_one_sentence(kind: str, share: float, tmp_pat
         tensor_files.read(path)
 
 
+@pytest.mark.parametrize("kind", ["safetensors", "pt"])
+def test_a_damaged_file_is_one_sentence_or_read(kind: str, tmp_path: Path) -> None:
+    """With any few bytes of its first or last thousand changed, where the lists of parts are."""
+    write = published_heads.pt if kind == "pt" else published_heads.safetensors
+    whole = write(tmp_path / f"a.{kind}", published_heads.medusa()).read_bytes()
+    random, path = np.random.default_rng(7), tmp_path / "damaged"
+    refused = 0
+    for _ in range(300):
+        data = bytearray(whole)
+        for place in random.integers(-1000, 1000, random.integers(1, 4)):
+            data[place] = random.integers(256)
+        path.write_bytes(data)
+        try:
+            tensor_files.read(path)
+        except ModelError:
+            refused += 1
+    assert 0 < refused < 300
+
+
 def _without(name: str) -> published_heads.Arrays:
     return {key: each for key, each in published_heads.medusa().items() if key != name}
 
