@@ -76,4 +76,8 @@ def taken_back(rows: Mapping[int, int], snapshots: int) -> dict[int, int]:
 
 def moves(rows: Mapping[int, int], snapshots: int) -> bool:
     """Whether such a decode may move the states of slots that have no rows in it."""
-    return any(len(made) > 1 for made in split(rows, snapshots, adjacent=False))
+    return any(
+        len(made) > 1
+        for adjacent in (True, False)
+        for made in split(rows, snapshots, adjacent=adjacent)
+    )

@@ -57,7 +57,7 @@ class Window:
         """
         if self.always:
             return True
-        late = max(0.0, elapsed + forwards * self.step - max(self.lasts, elapsed))
+        late = max(0.0, forwards * self.step - max(0.0, self.lasts - elapsed))
         cost = late + self.contention * forwards * self.step
         return chance >= _LEAST and chance * self.step > cost
 

@@ -56,9 +56,9 @@ def test_what_ends_late_or_slows_the_target_has_to_be_likelier(
         if dear.pays(chance, elapsed, forwards):
             assert contention < 1
             assert free.pays(chance, elapsed, forwards)
-    if elapsed >= lasts and chance < 0.999:  # rounding
+    if elapsed >= lasts:
         assert not free.pays(chance, elapsed, forwards)
-    elif chance > 0.1 and elapsed + forwards * step < 0.999 * lasts:
+    elif chance > 0.1 and elapsed + forwards * step <= lasts:
         assert free.pays(chance, elapsed, forwards)
     assert Window(step, lasts, 2.0, 8, always=True).pays(chance, elapsed, forwards)
 

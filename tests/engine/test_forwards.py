@@ -11,7 +11,7 @@ from typing import cast
 import pytest
 import recurrent
 import tiny
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from laws.policies import FixedDepth
 
@@ -168,6 +168,7 @@ def test_with_snapshots_the_last_rows_of_a_slot_are_one_forward(
 
 
 @given(ROWS, st.integers(1, 8))
+@example({0: 2, 1: 3, 2: 3, 4: 1}, 2)
 def test_a_slot_takes_back_no_more_than_it_read_and_snapshots_reach(
     rows: dict[int, int], snapshots: int
 ) -> None:
