@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from localspec.control.kalman import Beliefs
+from localspec.control.slope import Slope
 from localspec.control.staircase import (
     CHANGE,
     FIRST_ATTENDED,
@@ -109,7 +110,7 @@ class Costs:
         self._staircase = Staircase()
         self._drafters: dict[str, _DraftCost] = {}
         self._host_seconds = _FIRST_HOST_SECONDS
-        self._host_drafts = [0.0, 0.0]  # seconds beyond a plain round's and rows; decayed
+        self._host_rows = Slope(SHARE)
         self.copy_seconds: float | None = None
         """Seconds to copy a state, or to restore it; None where memory is cells."""
         self.snapshots = 0
@@ -168,9 +169,12 @@ class Costs:
 
     @property
     def host_row_seconds(self) -> float:
-        """Seconds that each row of a draft adds to that: deciding and verification."""
-        seconds, rows = self._host_drafts
-        return max(0.0, seconds) / (rows + 1)
+        """Seconds that each row of a draft adds to that: deciding and verification.
+
+        The slope of what rounds with drafts took by their rows: that there is a draft at all may
+        cost something too, but nothing that more rows would.
+        """
+        return self._host_rows.value
 
     def measured_rows(self, cells: int = 0) -> dict[int, float]:
         """Seconds by row count, of those that have been measured, behind so many tokens."""
@@ -240,9 +244,7 @@ class Costs:
             self._host_seconds += SHARE * (min(seconds, bounded) - self._host_seconds)
             return
         bounded += 2 * more_rows * self.host_row_seconds
-        now = min(seconds, bounded) - self._host_seconds, float(more_rows)
-        before = zip(self._host_drafts, now, strict=True)
-        self._host_drafts = [(1 - SHARE) * old + new for old, new in before]
+        self._host_rows.measured(more_rows, min(seconds, bounded))
 
     def measured_copy(self, seconds: float) -> None:
         """A state was copied, or brought back."""
@@ -261,7 +263,7 @@ class Costs:
                 name: cost.to_list() for name, cost in self._drafters.items() if cost.measured_once
             },
             "host_seconds": self._host_seconds,
-            "host_drafts": self._host_drafts,
+            "host_drafts": self._host_rows.to_list(),
             "copy_seconds": self.copy_seconds,
         }
 
@@ -281,8 +283,8 @@ class Costs:
                 name: _DraftCost.from_list(cost) for name, cost in data["drafters"].items()
             }
             costs._host_seconds = finite(data["host_seconds"])
-            spent, rows = map(finite, data["host_drafts"])
-            costs._host_drafts = [spent, max(0.0, rows)]
+            rows = list(map(finite, data["host_drafts"]))
+            costs._host_rows = Slope.from_list(SHARE, rows)
             if data["copy_seconds"] is not None:
                 costs.copy_seconds = finite(data["copy_seconds"])
         except (KeyError, TypeError, IndexError, AttributeError, OverflowError) as error:

@@ -27,7 +27,7 @@ SOUND: dict[str, Any] = {
     "furthest": 0,
     "drafters": {"neural": [[0, 1]] * 5},
     "host_seconds": 0,
-    "host_drafts": [0, 0],
+    "host_drafts": [],
     "copy_seconds": None,
 }
 
@@ -275,7 +275,7 @@ def test_what_is_refused_when_damaged_is_taken_when_sound() -> None:
         {**SOUND, "staircase": {**STAIRCASE, "level": float("nan")}},
         {**SOUND, "copy_seconds": float("nan")},
         {**SOUND, "host_drafts": [1.0]},
-        {**SOUND, "host_drafts": [1.0, "dear"]},
+        {**SOUND, "host_drafts": [1.0, 1.0, -1.0, 0.0]},
         {**SOUND, "drafters": {"neural": {}}},
         {**SOUND, "drafters": {"neural": [[0, 1]]}},
         {**SOUND, "drafters": {"neural": [[0, 1]] * 4}},
@@ -286,6 +286,6 @@ def test_what_is_refused_when_damaged_is_taken_when_sound() -> None:
 )
 def test_a_damaged_profile_is_refused(data: dict[str, object]) -> None:
     """One kind of error, so that the owner measures anew."""
-    refused = r"not a cost profile|invalid literal|not enough values|could not convert"
+    refused = r"not a (cost profile|slope)|invalid literal|not enough values"
     with pytest.raises(ValueError, match=refused):
         Costs.from_dict(data)

@@ -100,7 +100,7 @@ def test_the_host_is_dearer_with_each_drafted_row() -> None:
             rows=1 + nodes,
             judged=(VerifiedDraft(chain, 0),),
             committed=((1,),),
-            host_seconds=0.001 + nodes * 0.0004,
+            host_seconds=0.0015 + nodes * 0.0004,
         )
         for round_ in (plain, drafted):
             feedback.observe(round_, BatchCost(costs, 1, multiple=1, free=True))

@@ -73,7 +73,7 @@ def test_a_predicted_answer_comes_in_fewer_rounds(worker: Worker) -> None:
     predicted = worker.one(PROMPT, speculation=ALWAYS, prediction=plain.text, **asked)
     assert predicted.text == fast.text == plain.text
     report = predicted.finished.speculation
-    assert report.sources["prediction"].accepted > 0
+    assert report.sources["prediction"].accepted > 20
     assert report.rounds < fast.finished.speculation.rounds
     assert "prediction" in {source for delta in predicted.deltas for _, source in delta.origins}
     assert fast.finished.speculation.sources.keys() <= {"lookup", "model"}
