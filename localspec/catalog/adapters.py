@@ -109,19 +109,11 @@ def check(target: Path, path: Path) -> None:
         BadGGUF: one of the files cannot be used.
         BadPair: it was made for another model, with the first difference.
     """
-    why = _checked(target, _stamp(target), path, _stamp(path))
+    why = _checked(target, header.stamp(target), path, header.stamp(path))
     if isinstance(why, str):
         raise BadPair(why, fix="Use an adapter that was made for this very model.")
     if why is not None:
         raise why
-
-
-def _stamp(path: Path) -> tuple[int, float]:
-    try:
-        found = path.stat()
-    except OSError:
-        return 0, 0.0
-    return found.st_size, found.st_mtime
 
 
 @functools.lru_cache(maxsize=256)

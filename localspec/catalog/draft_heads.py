@@ -86,19 +86,19 @@ def find(
     they are. Raises BadGGUF for the target.
     """
     why = ""
-    ours = _stamp(target)
+    ours = header.stamp(target)
     for path in candidates:
         if path == target or not is_head(path):
             continue
-        found = _checked(target, ours, path, _stamp(path), complete=complete)
+        found = _checked(target, ours, path, header.stamp(path), complete=complete)
         if isinstance(found, DraftHead) and not Path(found.path).exists():
             _checked.cache_clear()  # somebody emptied the cache, where a compact one is completed
-            found = _checked(target, ours, path, _stamp(path), complete=complete)
+            found = _checked(target, ours, path, header.stamp(path), complete=complete)
         if isinstance(found, DraftHead):
             return found, ""
-        stamp = _stamp(path)
+        stamp = header.stamp(path)
         if not why and not any(
-            _fits(other, _stamp(other), path, stamp) for other in others if other != target
+            _fits(other, header.stamp(other), path, stamp) for other in others if other != target
         ):
             why = found
     mine, fault = _inside(target, ours)
@@ -119,14 +119,6 @@ def _fits(target: Path, ours: tuple[int, float], head: Path, theirs: tuple[int, 
 @functools.lru_cache(maxsize=64)
 def _inside(target: Path, _stamp: tuple[int, float]) -> tuple[DraftHead | None, str]:
     return inside(header.read(target))
-
-
-def _stamp(path: Path) -> tuple[int, float]:
-    try:
-        found = path.stat()
-    except OSError:
-        return 0, 0.0
-    return found.st_size, found.st_mtime
 
 
 @functools.lru_cache(maxsize=256)

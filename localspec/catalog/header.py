@@ -127,6 +127,15 @@ def parse(path: Path) -> Parsed:
     return _named(path, _parse)[1]
 
 
+def stamp(path: Path) -> tuple[int, float]:
+    """Size and time of a file, by which what is known of it is remembered; zeros without one."""
+    try:
+        found = path.stat()
+    except OSError:
+        return 0, 0.0
+    return found.st_size, found.st_mtime
+
+
 def _named(path: Path, work: Callable[[Path], _T]) -> _T:
     try:
         return work(path)

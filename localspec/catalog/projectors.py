@@ -32,7 +32,7 @@ def find(target: Path, directory: Path) -> tuple[str, str]:
     places = dict.fromkeys((target.parent, directory))
     why = ""
     for path in _candidates(places):
-        fault = _fault(target, _stamp(target), path, _stamp(path))
+        fault = _fault(target, header.stamp(target), path, header.stamp(path))
         if not fault and not _said(path.stem) and not _alone(target, path.parent):
             fault = f"{path.name} does not say whose it is: call it mmproj-{target.name}"
         if not fault:
@@ -60,11 +60,6 @@ def _candidates(places: Iterable[Path]) -> list[Path]:
             if read is not None and read.other == filenames.PROJECTOR:
                 found.append(path)
     return found
-
-
-def _stamp(path: Path) -> tuple[int, float]:
-    found = path.stat()
-    return found.st_size, found.st_mtime
 
 
 @functools.lru_cache(maxsize=256)
