@@ -77,13 +77,26 @@ def preparer(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RequestPrepar
 
 
 def step(work: Callable[[], Made], most_seconds: float = TEXT_SECONDS) -> Made:
-    """Result of the work, or its exception, while other threads run."""
-    holds = Holds()
-    try:
-        with holds:
-            return work()
-    finally:
-        assert holds.longest_seconds < most_seconds, holds.what
+    """Result of the work, or its exception, while other threads run.
+
+    One instruction too long is tried twice more: a neighbour of this core adds time by chance,
+    what really holds others up does so each time.
+    """
+    for _ in range(3):
+        holds = Holds()
+        failed: LocalSpecError | None = None
+        try:
+            with holds:
+                made = work()
+        except LocalSpecError as error:
+            failed = error
+        if holds.longest_seconds < most_seconds:
+            break
+    else:
+        pytest.fail(f"{holds.what} held others up for {holds.longest_seconds:.3f} s")
+    if failed is not None:
+        raise failed
+    return made
 
 
 @pytest.mark.parametrize("name", TEXTS)
