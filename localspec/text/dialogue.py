@@ -8,8 +8,10 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
 
-from localspec.text.formats import Offer, Reader, history, lark, thinking, writing
+from localspec.errors import TemplateError
+from localspec.text.formats import Offer, Reader, history, lark, shown, thinking, writing
 from localspec.text.formats.choice import offered
+from localspec.text.formats.offer import Json
 from localspec.text.formats.parts import Format, Maybe, Pair, Way
 from localspec.text.formats.reading import reading
 from localspec.text.formats.recognise import Recognised, Render, recognised
@@ -69,10 +71,7 @@ class Dialogue:
             given["enable_thinking"] = False
         variables = thinking.variables(self._template, given, request.reasoning_effort)
         if offer.functions and reads.tools:
-            nothing = {"parameters": {"type": "object", "properties": {}}}
-            variables["tools"] = [
-                {"type": "function", "function": {**nothing, **one}} for one in offer.functions
-            ]
+            variables["tools"] = shown.tools(offer.functions)
             if reads.needs_system and not any(one.role == "system" for one in messages):
                 messages = history.with_system_text(messages, "")
         elif offer.functions:
@@ -80,7 +79,7 @@ class Dialogue:
                 messages, writing.tool_instructions(self.format, offer.functions)
             )
         messages = history.prepared(messages, self.format, reads)
-        prompt = self._render(messages, variables)
+        prompt = self._rendered(messages, variables)
         begun = self._begun(prompt)
         if begun and variables.get("enable_thinking") is False and _NOT in self._template:
             asked = history.prepared(history.with_system_text(messages, _NOT), self.format, reads)
@@ -90,6 +89,21 @@ class Dialogue:
         if request.max_thoughts == 0 and self.thoughts:
             prompt, begun = self._unthinking(prompt, begun=begun), False
         return Turn(prompt, replace(offer, thinks=self._thinks, thinking=begun))
+
+    def _rendered(self, messages: Sequence[Message], variables: Json) -> str:
+        """The prompt; where the template raises on functions, with plainer ones in `variables`."""
+        try:
+            return self._render(messages, variables)
+        except TemplateError as error:
+            given = variables.get("tools")
+            plainer = shown.plainer(given) if given else given
+            if plainer == given:
+                raise
+            variables["tools"] = plainer
+            try:
+                return self._render(messages, variables)
+            except TemplateError:
+                raise error from None
 
     @property
     def thoughts(self) -> Pair | None:
