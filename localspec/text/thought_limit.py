@@ -1,4 +1,4 @@
-"""Ends thoughts that grow too long: after so many tokens the format's closing mark is forced."""
+"""Ends thoughts that grow too long, or when told to: the format's closing mark is forced."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class ThoughtLimit:
     inside of a character, and of a mark that the model has begun itself only the rest is.
 
     Args:
-        most: Tokens of thoughts, marks not counted.
+        most: Tokens of thoughts, marks not counted; None for as many as there are until `end`.
         marks: The format's marks.
         begun: Whether the prompt ends inside of thoughts.
         piece: The bytes of a token, marks spelled out.
@@ -65,7 +65,7 @@ class ThoughtLimit:
 
     def __init__(  # noqa: PLR0913, PLR0917 - all that one limit depends on
         self,
-        most: int,
+        most: int | None,
         marks: Marks,
         begun: bool,  # noqa: FBT001 - a fact of the prompt
         piece: Callable[[Token], bytes],
@@ -76,6 +76,10 @@ class ThoughtLimit:
         self._n_vocab = n_vocab
         self._tail = max(len(marks.closing), _WHOLE_CHARS)
         self._place = _Place(before=not begun, inside=begun)
+
+    def end(self) -> None:
+        """End thoughts here; those that have not begun have no token but marks."""
+        self._most = 0
 
     def mask(self, path: Sequence[Token]) -> NDArray[np.bool_] | None:
         """Allowed tokens after the committed text and `path`; the mark's where it is forced."""
@@ -105,7 +109,8 @@ class ThoughtLimit:
             self._inner.check_end(tokens)
 
     def _forcing(self, place: _Place) -> bool:
-        return place.inside and place.count >= self._most and _whole(place.wrote)
+        over = self._most is not None and place.count >= self._most
+        return place.inside and over and _whole(place.wrote)
 
     def _after(self, path: Sequence[Token]) -> _Place:
         place = self._place

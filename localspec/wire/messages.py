@@ -15,6 +15,7 @@ from localspec.machine import Machine
 from localspec.types import FinishReason, Origin, SamplingParams, SourceCount, SpeculationParams
 from localspec.wire.questions import Detokenize as Detokenize  # noqa: PLC0414
 from localspec.wire.questions import Embed as Embed  # noqa: PLC0414
+from localspec.wire.questions import EndThoughts as EndThoughts  # noqa: PLC0414
 from localspec.wire.questions import SlotAction as SlotAction  # noqa: PLC0414
 from localspec.wire.questions import Tokenize as Tokenize  # noqa: PLC0414
 from localspec.wire.replayed import Fork as Fork  # noqa: PLC0414 - part of what crosses
@@ -101,10 +102,11 @@ class Generate(msgspec.Struct, frozen=True, tag="generate"):
     `biased_texts` bias each token of a text, as `logit_bias` does. `logprobs` is a count of
     alternatives for each token; with `after_sampling` they are of the law after the sampler chain.
     With `reasoning_apart` False thoughts are part of the text; they have at most `max_thoughts`
-    tokens, if the model's format marks them. `tells_prompt` puts the prompt as text into `Started`,
-    `tells_reading` sends `Reading`s. The answer ends `predict_seconds` after its first token, once
-    it has a line, and without any token `prompt_seconds` after it got its slot. With `so_far` the
-    answer continues one that began on another worker.
+    tokens, if the model's format marks them. `EndThoughts` ends them early in an answer with
+    `reasoning_control`, and has done so where `thoughts_over`. `tells_prompt` puts the prompt as
+    text into `Started`, `tells_reading` sends `Reading`s. The answer ends `predict_seconds` after
+    its first token, once it has a line, and without any token `prompt_seconds` after it got its
+    slot. With `so_far` the answer continues one that began on another worker.
     """
 
     id: str
@@ -132,6 +134,8 @@ class Generate(msgspec.Struct, frozen=True, tag="generate"):
     reasoning_effort: str | None = None
     reasoning_apart: bool = True
     max_thoughts: int | None = None
+    reasoning_control: bool = False
+    thoughts_over: bool = False
     suffix: str | None = None
     extra: list[Snippet] = []
     begun: str = ""
@@ -192,7 +196,9 @@ class Quit(msgspec.Struct, frozen=True, tag="quit"):
     """Ends the worker at once, with a `Goodbye` and exit code 0."""
 
 
-Command: TypeAlias = Load | Generate | Replay | Question | SlotAction | Cancel | Forget | Quit
+Command: TypeAlias = (
+    Load | Generate | Replay | Question | SlotAction | EndThoughts | Cancel | Forget | Quit
+)
 
 
 class Progress(msgspec.Struct, frozen=True, tag="progress"):

@@ -38,6 +38,13 @@ class Embed(msgspec.Struct, frozen=True, tag="embed"):
     query: str | None = None
 
 
+class EndThoughts(msgspec.Struct, frozen=True, tag="end_thoughts"):
+    """Ends the thoughts of the answer `request`; the answer's text is the reason why it cannot."""
+
+    id: str
+    request: str
+
+
 class SlotAction(msgspec.Struct, frozen=True, tag="slot"):
     """Saves what a slot holds to a file, restores it from there, or erases it.
 

@@ -31,6 +31,7 @@ from localspec.wire.messages import (
     Cancel,
     DeviceMemory,
     Embed,
+    EndThoughts,
     Forget,
     Generate,
     Goodbye,
@@ -213,7 +214,7 @@ class EmbeddingService:
                 case Cancel(id=id_):
                     self._preprocessing.cancel(id_)
                     self._jobs = deque(job for job in self._jobs if job.asked.id != id_)
-                case SlotAction(id=id_):
+                case SlotAction(id=id_) | EndThoughts(id=id_):
                     self._line.send(failed(id_, NotServed("This model has no slots.")))
                 case Forget():
                     pass  # nothing is kept of texts

@@ -303,7 +303,8 @@ class RequestPreparer:
     ) -> GrammarConstraint | Held | ThoughtLimit | None:
         """The constraint, and above it the limit of thoughts, where the answer may have any."""
         pair, most = self._dialogue.thoughts, request.max_thoughts
-        if most is None or turn is None or pair is None:
+        limited = most is not None or request.reasoning_control
+        if not limited or turn is None or pair is None:
             return inner
         model, shown = self._model, self._dialogue.shown
         opening, closing = pair.opening.strip(), pair.closing.strip()
@@ -323,7 +324,10 @@ class RequestPreparer:
         if not ends:
             return inner
         marks = Marks(opening.encode(), closing.encode(), tuple(ends))
-        return ThoughtLimit(most, marks, begun, piece, model.n_vocab, inner)
+        limit = ThoughtLimit(most, marks, begun, piece, model.n_vocab, inner)
+        if request.thoughts_over:
+            limit.end()
+        return limit
 
     def prompt(self, request: Generate) -> tuple[str, list[Token]]:
         """The prompt of a request as text and as tokens. Raises TooLarge, TemplateError."""

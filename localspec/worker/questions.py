@@ -1,14 +1,17 @@
-"""Answers questions that need no slot: tokenize, detokenize, render."""
+"""Answers questions that need no slot: tokenize, detokenize, render, and the end of thoughts."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Protocol
 
 from localspec.errors import RequestError, TooLarge, no_embeddings
+from localspec.text.thought_limit import ThoughtLimit
 from localspec.types import Token
 from localspec.wire.messages import (
     Detokenize,
     Embed,
+    EndThoughts,
     Generate,
     Question,
     QuestionAnswer,
@@ -19,6 +22,7 @@ from localspec.worker.limits import MAX_PROMPT_BYTES
 
 if TYPE_CHECKING:
     from localspec.engine.llama.model import Model
+    from localspec.worker.preparation import PreparedRequest
 
 MAX_TOKENS = 1 << 18
 """Tokens of one answer: it must fit a frame, which the supervisor reads between streams' tokens."""
@@ -61,6 +65,19 @@ def answer_question(question: Question, model: Model, preparer: Reader) -> Quest
         case Render():
             text, tokens = preparer.prompt(question.request)
             return QuestionAnswer(question.id, text, tokens)
+
+
+def end_thoughts(asked: EndThoughts, running: Iterable[PreparedRequest]) -> QuestionAnswer:
+    """End the thoughts of one of the running requests; the answer's text says why it was not."""
+    found = next((each for each in running if each.request.id == asked.request), None)
+    if found is None:
+        why = "no active completion for this id"
+    elif not isinstance(found.constraint, ThoughtLimit):
+        why = "the format of this completion marks no thoughts that could be ended"
+    else:
+        found.constraint.end()
+        why = ""
+    return QuestionAnswer(asked.id, why)
 
 
 def _too_much(what: str, param: str) -> TooLarge:

@@ -23,6 +23,7 @@ from localspec.wire.messages import (
     Command,
     Detokenize,
     Embed,
+    EndThoughts,
     Event,
     Forget,
     Generate,
@@ -46,7 +47,7 @@ from localspec.worker.preparation import PreparedRequest
 from localspec.worker.preprocessing import Preprocessing
 from localspec.worker.preprocessing import Request as Unread
 from localspec.worker.prompt_logprobs import PromptLogprobs
-from localspec.worker.questions import answer_question
+from localspec.worker.questions import answer_question, end_thoughts
 from localspec.worker.queue import Queue, Waiting
 from localspec.worker.replays import Replays
 from localspec.worker.slot_files import SlotFiles
@@ -90,6 +91,7 @@ class Service:
         self._clock = clock
         self._waiting = Queue()
         self._answers: dict[Session, Answer] = {}
+        self._ends: list[EndThoughts] = []
         self._owed: list[StepOutput] = []
         self._over: list[tuple[Answer, LocalSpecError | None]] = []
         self._engine.meanwhile = self._send_outputs
@@ -109,6 +111,7 @@ class Service:
             self._beat(self._clock())
             while self._obey():
                 self._collect()
+                self._end_thoughts()
                 self._admit()
                 if not (self._answers or self._replays.active):
                     self._demand.advance(self._waiting)
@@ -146,6 +149,8 @@ class Service:
                     self._take(command)
                 case SlotAction():
                     self._slot_files.take(command)
+                case EndThoughts():
+                    self._ends.append(command)
                 case Cancel(id=id_):
                     self._cancel(id_)
                 case Forget():
@@ -208,6 +213,16 @@ class Service:
                     self._line.send(answer)
                 case error:
                     self._line.send(failed(read.request.id, error))
+
+    def _end_thoughts(self) -> None:
+        """End the thoughts of the requests that were named, as soon as each has been prepared."""
+        ends, self._ends = self._ends, []
+        for asked in ends:
+            if asked.request in self._preprocessing.ids():
+                self._ends.append(asked)
+            else:
+                running = (*self._answers.values(), *self._waiting)
+                self._line.send(end_thoughts(asked, (each.prepared for each in running)))
 
     def _wait(self, prepared: PreparedRequest, arrived_at: float) -> None:
         """Queue a request for a slot."""

@@ -24,7 +24,7 @@ SPELLED = Marks(OPENING, CLOSING, tuple(CLOSING))
 TOKENS = st.lists(st.sampled_from([*b"<t>/ x", 0xE2, 0x82, 0xAC, 256, 257, 258, 259]), max_size=40)
 
 
-def limit(most: int, marks: Marks, *, begun: bool) -> ThoughtLimit:
+def limit(most: int | None, marks: Marks, *, begun: bool) -> ThoughtLimit:
     """A limit over these tokens, without a grammar."""
     return ThoughtLimit(most, marks, begun, PIECES.__getitem__, len(PIECES))
 
@@ -81,6 +81,19 @@ def test_a_path_is_judged_as_the_text_it_becomes(
         else:
             assert np.array_equal(one, other)
         assert [*drafted.forced(wanted[cut:])] == [*plain.forced([])]
+
+
+@given(wanted=TOKENS, cut=st.integers(0, 40), begun=st.booleans())
+def test_thoughts_end_where_they_are_told_to(wanted: list[int], cut: int, begun: bool) -> None:
+    """As if that had been the limit all along; without a limit nothing is forced before."""
+    for marks in (ONE, SPELLED):
+        free = limit(None, marks, begun=begun)
+        said = written(free, wanted[:cut])
+        assert said == wanted[:cut]
+        free.end()
+        ended = limit(0, marks, begun=begun)
+        ended.commit(said)
+        assert written(free, wanted[cut:]) == written(ended, wanted[cut:])
 
 
 def test_thoughts_that_a_model_begins_itself_are_counted_from_their_mark() -> None:

@@ -5,14 +5,26 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 import tiny
-from worker_peer import Files, Heard, Worker, load
+from worker_peer import Files, Heard, Script, Worker, load
 
 from localspec.types import SamplingParams, SpeculationParams
-from localspec.wire.messages import Message
+from localspec.wire.messages import (
+    Delta,
+    EndThoughts,
+    Event,
+    Generate,
+    Message,
+    QuestionAnswer,
+    Started,
+)
+from localspec.worker import assemble
+from localspec_daemon.supervisor.resumption import Stream
 
 BEGUN = tiny.TEMPLATE + "{% if add_generation_prompt %}<think>\n{% endif %}"
 FREE = tiny.TEMPLATE + "{# <think> </think> #}"
@@ -34,10 +46,13 @@ def worker(
     worker.close()
 
 
+PLAIN = SamplingParams(temperature=0, logit_bias=dict.fromkeys(range(97, 123), 40.0))
+AFTER = 5
+
+
 def heard(worker: Worker, **fields: Any) -> tuple[str, str, Heard]:
     """The thoughts and the text of an answer of plain characters."""
-    chain = SamplingParams(temperature=0, logit_bias=dict.fromkeys(range(97, 123), 40.0))
-    chat = {"messages": [Message("user", "why?")], "max_tokens": 40, "sampling": chain}
+    chat = {"messages": [Message("user", "why?")], "max_tokens": 40, "sampling": PLAIN}
     found = worker.one(**{"endpoint": "chat", **chat, **fields})
     thoughts = "".join(delta.reasoning for delta in found.deltas)
     return thoughts, "".join(delta.text for delta in found.deltas), found
@@ -94,3 +109,53 @@ def test_a_beginning_that_the_client_gives_may_end_thoughts(worker: Worker) -> N
     thoughts, text, _ = heard(worker, max_thoughts=2, prefill="<think>x</think>so ")
     assert "</think>" not in thoughts + text
     assert len(thoughts + text) >= 10
+
+
+@pytest.mark.parametrize("mode", ["off", "always"])
+def test_thoughts_end_when_they_are_told_to(
+    files: Files, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mode: Any
+) -> None:
+    """At once, and text follows; another worker goes on with them as this one would have.
+
+    One that is still being prepared waits for that; without one, or without marks, it is said.
+    """
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    target = tiny.build(tmp_path / "target.gguf", template=BEGUN)
+    asked = Generate(
+        id="a", endpoint="chat", client="c", messages=[Message("user", "why?")], max_tokens=90,
+        sampling=PLAIN, speculation=SpeculationParams(mode=mode), ignore_eos=True,
+        reasoning_control=True,
+    )  # fmt: skip
+    thought: list[Event] = []
+
+    def answered(event: Event) -> list[EndThoughts]:
+        if isinstance(event, Delta) and event.reasoning:
+            thought.append(event)
+            return [EndThoughts("q", asked.id)] if len(thought) == AFTER else []
+        return []
+
+    with assemble.load(load(replace(files, target=target)), lambda *_: None) as loaded:
+        script = Script([asked], answered).run(loaded)
+        deltas = script.all(Delta)
+        (told,) = script.all(QuestionAnswer)
+        assert told.text == ""
+        text = "".join(delta.text for delta in deltas)
+        assert len(text) > AFTER
+        ended = script.events.index(told)
+        late = [each for each in script.events[ended:] if isinstance(each, Delta)]
+        assert len("".join(each.reasoning for each in late)) <= len("</think>")
+        stream = Stream(asked)
+        for event in script.events[:ended]:
+            if isinstance(event, Started | Delta):
+                stream.take(event)
+        stream.thoughts_over = True
+        rest = Script([stream.command()]).run(loaded)
+        assert "".join(delta.text for delta in rest.all(Delta)) == text
+        early = Script([asked, EndThoughts("q", asked.id)]).run(loaded)
+        assert early.all(QuestionAnswer)[0].text == ""
+        assert not any(delta.reasoning for delta in early.all(Delta))
+        plain = msgspec.structs.replace(asked, messages=None, prompt="so", endpoint="completion")
+        unmarked = Script([plain, EndThoughts("q", plain.id)]).run(loaded)
+        assert "marks no thoughts" in unmarked.all(QuestionAnswer)[0].text
+        lost = Script([EndThoughts("q", "gone")]).run(loaded)
+        assert "no active completion" in lost.all(QuestionAnswer)[0].text

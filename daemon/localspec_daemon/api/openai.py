@@ -16,6 +16,7 @@ from localspec_daemon.api.framing import EVENTS
 from localspec_daemon.api.openai_errors import errors
 from localspec_daemon.api.openai_replies import ChatReply, CompletionReply, FimReply
 from localspec_daemon.api.openai_types import (
+    CHAT_ONLY,
     LLAMA_ONLY,
     MAX_CHOICES,
     NEUTRAL,
@@ -72,6 +73,7 @@ def chat(data: bytes, config: Config, caller: Caller) -> ParsedRequest:
         if request.reasoning_budget_tokens is None
         else request.reasoning_budget_tokens,
         reasoning_apart=request.reasoning_format != "none",
+        reasoning_control=request.reasoning_control,
         **shared(request, config),
     )
     return with_choices(request, [one])
@@ -281,6 +283,8 @@ def limit(request: Request) -> float | None:
 def shared(request: Request, config: Config) -> Json:
     """Returns the arguments of `generate` that chats and completions share. Raises RequestError."""
     refuse_unless(NEUTRAL, request)
+    if not isinstance(request, ChatRequest):
+        refuse_unless(CHAT_ONLY, request)
     return {
         "chain": request,
         "stop": request.stop,

@@ -81,7 +81,6 @@ class Foreign(TextRequest):
     functions: Any = None
     function_call: Any = None
     n_cache_reuse: Any = None
-    reasoning_control: Any = None
     reasoning_budget_message: Any = None
     reasoning_budget_start_tag: Any = None
     reasoning_budget_end_tag: Any = None
@@ -104,7 +103,6 @@ NEUTRAL: dict[str, tuple[Any, ...]] = {
     "functions": (None, []),
     "function_call": (None, "none", "auto"),
     "n_cache_reuse": (None, 0),
-    "reasoning_control": (None, False),
     "reasoning_budget_message": (None, ""),
     "reasoning_budget_start_tag": (None, ""),
     "reasoning_budget_end_tag": (None, ""),
@@ -119,6 +117,9 @@ NEUTRAL: dict[str, tuple[Any, ...]] = {
     "preserved_tokens": (None, []),
 }
 """The values of these fields that change nothing."""
+
+CHAT_ONLY: dict[str, tuple[Any, ...]] = {"reasoning_control": (None, False)}
+"""The same for fields that need a chat."""
 
 LLAMA_ONLY: dict[str, tuple[Any, ...]] = {
     "return_tokens": (None, False),
@@ -199,6 +200,7 @@ class ChatRequest(Request):
     reasoning_budget_tokens: Count | None = None
     thinking_budget_tokens: Count | None = None
     reasoning_format: Literal["none", "auto", "deepseek", "deepseek-legacy"] | None = None
+    reasoning_control: bool | None = None
 
 
 class PromptObject(msgspec.Struct):
@@ -214,9 +216,10 @@ Prompts: TypeAlias = str | PromptObject | list[str | TokenId | PromptObject | li
 
 
 class Continuation(Request):
-    """A body with one prompt, or with a list of them."""
+    """A body with one prompt, or with a list of them; thoughts are told apart in chats only."""
 
     prompt: Prompts | None = None
+    reasoning_control: Any = None
 
 
 class CompletionRequest(Continuation):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import msgspec
@@ -46,6 +46,11 @@ class Route:
     queries: tuple[str, ...] = ()
     loads: bool = False
     also: tuple[tuple[int, Any], ...] = ()
+
+
+def both(route: Route) -> tuple[Route, Route]:
+    """The route, and the same below /v1."""
+    return route, replace(route, path=f"/v1{route.path}")
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,6 @@ The application is made of it (`app.py`), and so is the OpenAPI document (`opena
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 from typing import Any
 
 import msgspec
@@ -39,9 +38,10 @@ from localspec_daemon.http import (
     own_endpoints,
     ranking,
     slot_files,
+    thoughts,
     tokens,
 )
-from localspec_daemon.http.route import OLLAMA, Route, Stream, family
+from localspec_daemon.http.route import OLLAMA, Route, Stream, both, family
 from localspec_daemon.http.serve import text_handler
 from localspec_daemon.page import colours, conversations, key
 from localspec_daemon.page import routes as page
@@ -65,11 +65,6 @@ def _text(
             else text_handler(dialect)
         )
         yield Route("POST", path, handler, about, takes, gives, stream, loads=True)
-
-
-def _both(route: Route) -> tuple[Route, Route]:
-    """The route, and the same below /v1."""
-    return route, replace(route, path=f"/v1{route.path}")
 
 
 TEXTS = (
@@ -163,7 +158,7 @@ QUESTIONS = (
         anthropic_answers.TokenCount,
         loads=True,
     ),
-    *_both(
+    *both(
         Route(
             "POST",
             "/chat/completions/input_tokens",
@@ -174,7 +169,7 @@ QUESTIONS = (
             loads=True,
         )
     ),
-    *_both(
+    *both(
         Route(
             "POST",
             "/responses/input_tokens",
@@ -185,7 +180,7 @@ QUESTIONS = (
             loads=True,
         )
     ),
-    *_both(
+    *both(
         Route(
             "POST",
             "/tokenize",
@@ -196,7 +191,7 @@ QUESTIONS = (
             loads=True,
         )
     ),
-    *_both(
+    *both(
         Route(
             "POST",
             "/detokenize",
@@ -207,7 +202,7 @@ QUESTIONS = (
             loads=True,
         )
     ),
-    *_both(
+    *both(
         Route(
             "POST",
             "/apply-template",
@@ -221,7 +216,7 @@ QUESTIONS = (
 )
 
 EMBEDDINGS = (
-    *_both(
+    *both(
         Route(
             "POST",
             "/embeddings",
@@ -232,7 +227,7 @@ EMBEDDINGS = (
             loads=True,
         )
     ),
-    *_both(
+    *both(
         Route(
             "POST",
             "/embedding",
@@ -246,7 +241,7 @@ EMBEDDINGS = (
     *(
         route
         for path in ("/rerank", "/reranking")
-        for route in _both(
+        for route in both(
             Route(
                 "POST",
                 path,
@@ -279,8 +274,8 @@ EMBEDDINGS = (
 )
 
 MODELS = (
-    *_both(Route("GET", "/models", models.models, "The models.", gives=openai_answers.ModelList)),
-    *_both(
+    *both(Route("GET", "/models", models.models, "The models.", gives=openai_answers.ModelList)),
+    *both(
         Route(
             "GET",
             "/models/sse",
@@ -290,7 +285,7 @@ MODELS = (
         )
     ),
     Route("GET", "/v1/models/{id:.+}", models.model, "One model.", gives=openai_answers.ModelCard),
-    *_both(
+    *both(
         Route(
             "POST",
             "/models/load",
@@ -300,7 +295,7 @@ MODELS = (
             own_answers.ModelStatusWord,
         )
     ),
-    *_both(
+    *both(
         Route(
             "POST",
             "/models/unload",
@@ -310,7 +305,7 @@ MODELS = (
             own_answers.ModelStatusWord,
         )
     ),
-    *_both(
+    *both(
         Route(
             "GET",
             "/props",
@@ -320,7 +315,7 @@ MODELS = (
             queries=("model",),
         )
     ),
-    *_both(
+    *both(
         Route(
             "GET",
             "/slots",
@@ -330,7 +325,7 @@ MODELS = (
             queries=("model",),
         )
     ),
-    *_both(
+    *both(
         Route(
             "POST",
             "/slots/{id}",
@@ -342,7 +337,7 @@ MODELS = (
             loads=True,
         )
     ),
-    *_both(
+    *both(
         Route(
             "GET",
             "/lora-adapters",
@@ -352,7 +347,7 @@ MODELS = (
             queries=("model",),
         )
     ),
-    *_both(
+    *both(
         Route(
             "POST",
             "/lora-adapters",
@@ -366,7 +361,7 @@ MODELS = (
 )
 
 DAEMON = (
-    *_both(
+    *both(
         Route(
             "GET",
             "/health",
@@ -442,4 +437,4 @@ ABOUT_OLLAMA = (
     ),
 )
 
-TABLE = (*TEXTS, *QUESTIONS, *EMBEDDINGS, *MODELS, *DAEMON, *ABOUT_OLLAMA)
+TABLE = (*TEXTS, *QUESTIONS, *thoughts.ROUTES, *EMBEDDINGS, *MODELS, *DAEMON, *ABOUT_OLLAMA)

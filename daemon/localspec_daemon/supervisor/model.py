@@ -89,7 +89,8 @@ class Model:
         self.used_at = asyncio.get_running_loop().time()
         self.keep_alive_seconds: float | None = None
         self._turns = Turns(load.config.engine.slots)
-        self._streams: dict[str, Stream] = {}
+        self.streams: dict[str, Stream] = {}
+        """The requests that are not over, by id."""
         self._trials = Trials()
         self._loading: asyncio.Task[None] | None = None
         self._leaving: asyncio.Task[None] | None = None
@@ -216,7 +217,7 @@ class Model:
         A model that is ready finishes its requests, and so does one that loads again for an answer
         that has begun.
         """
-        if self._loading and not any(stream.begun for stream in self._streams.values()):
+        if self._loading and not any(stream.begun for stream in self.streams.values()):
             self._loading_cancelled = True
             self.unload()
 
@@ -273,7 +274,7 @@ class Model:
 
     def _on_event(self, event: Event) -> None:
         """Count the new tokens of a stream that is on trial."""
-        stream = self._streams.get(event.id) if isinstance(event, Delta) else None
+        stream = self.streams.get(event.id) if isinstance(event, Delta) else None
         tokens = len(event.decided) if isinstance(event, Delta) else 0
         if stream and self._trials.progressed(stream, tokens):
             self._changed.notify_all()
@@ -287,13 +288,13 @@ class Model:
                 fix="Try again in a moment, or raise server.max_queue.",
             )
         self.requests += 1
-        self._streams[stream.request.id] = stream
+        self.streams[stream.request.id] = stream
         self._changed.notify_all()
         try:
             yield
         finally:
             self.requests -= 1
-            del self._streams[stream.request.id]
+            del self.streams[stream.request.id]
             self.used_at = self._now()
             self._changed.notify_all()
 
@@ -408,7 +409,7 @@ class Model:
             return
         worker, exit_ = self.worker, exited.result()
         self.worker, self.resident = None, False
-        running = [stream for stream in self._streams.values() if stream.on_worker]
+        running = [stream for stream in self.streams.values() if stream.on_worker]
         culprit = self._trials.crashed(running, faulty=exit_.faulty)
         if exit_.lost_remote:  # the next request tries whether it is back
             self.error, self.last_crash = worker.crash(exit_), "a remote that went away"

@@ -62,9 +62,14 @@ class Pool:
             model = self.models[load.model] = Model(load, files, self._services)
         return model
 
+    @property
+    def serving(self) -> list[Model]:
+        """All models, those included that only finish their requests."""
+        return [*self.models.values(), *self._retired]
+
     def forget(self) -> None:
         """Let every worker drop what it keeps of texts."""
-        for model in [*self.models.values(), *self._retired]:
+        for model in self.serving:
             if model.worker:
                 model.worker.forget()
 
@@ -82,7 +87,7 @@ class Pool:
 
     def tick(self, now: float) -> None:
         """Kill workers that hang, and unload models that were idle for long enough."""
-        for model in [*self.models.values(), *self._retired]:
+        for model in self.serving:
             model.watch(now)
             idle = model.worker and not model.requests
             if idle and now - model.used_at >= self.keep_alive_seconds(model):

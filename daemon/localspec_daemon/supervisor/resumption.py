@@ -42,7 +42,7 @@ class Stream:
     Give every event of a worker to `take` and pass on its result; `command` is the message for the
     next worker. `suspects.Trials` counts `crashes`, the workers that died with it and maybe because
     of it, and `faults`, those of them that a request can have caused. `on_worker` is true while a
-    worker has it.
+    worker has it. `thoughts_over`: its client has ended the answer's thoughts.
     """
 
     request: WorkerRequest
@@ -51,6 +51,7 @@ class Stream:
     on_worker: bool = False
     suspected: bool = False
     blamed: bool = False
+    thoughts_over: bool = False
     _started: Started | None = None
     _tokens: list[int] = field(default_factory=list)
     _sources: list[str] = field(default_factory=list)
@@ -82,8 +83,11 @@ class Stream:
 
     def command(self) -> WorkerRequest:
         """The message for the next worker: the request, and the text it goes on from."""
-        if not (self._latest and self._started and isinstance(self.request, Generate)):
+        if not isinstance(self.request, Generate):
             return self.request
+        request = msgspec.structs.replace(self.request, thoughts_over=self.thoughts_over)
+        if not (self._latest and self._started):
+            return request
         so_far = SoFar(
             prompt=self._started.prompt,
             cached_tokens=self._started.cached_tokens,
@@ -93,7 +97,7 @@ class Stream:
             spent=self._latest.spent,
             origin=self._started.origin,
         )
-        return msgspec.structs.replace(self.request, so_far=so_far)
+        return msgspec.structs.replace(request, so_far=so_far)
 
 
 def digest(request: WorkerRequest) -> bytes:

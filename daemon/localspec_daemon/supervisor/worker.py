@@ -31,6 +31,7 @@ from localspec.wire.messages import (
     REMOTE_LOST_EXIT,
     Cancel,
     Delta,
+    EndThoughts,
     Event,
     Failed,
     Finished,
@@ -184,7 +185,7 @@ class Worker:
         return cls(load, process, channel)
 
     async def generate(
-        self, request: Generate | Replay | Question | SlotAction
+        self, request: Generate | Replay | Question | SlotAction | EndThoughts
     ) -> AsyncGenerator[StreamEvent]:
         """The events of one request, its end last. Closing the iterator cancels the request.
 

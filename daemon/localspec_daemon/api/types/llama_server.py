@@ -190,6 +190,13 @@ class SlotDone(Shape):
     timings: SlotTimings | UnsetType = UNSET
 
 
+class Controlled(Shape):
+    """Whether a running answer was controlled, and if not the reason."""
+
+    success: bool
+    message: str | UnsetType = UNSET
+
+
 class Health(Shape):
     """The daemon is healthy."""
 
