@@ -71,7 +71,9 @@ class Clone:
         path.write_text(script)
         path.chmod(0o755)
 
-    def make(self, *arguments: str, verdicts: str = "well") -> subprocess.CompletedProcess[str]:
+    def make(
+        self, *arguments: str, verdicts: str = "well", umask: int = -1
+    ) -> subprocess.CompletedProcess[str]:
         """`make install`; proofs end as `verdicts` says, in this order."""
         (self.root / "verdicts").write_text("\n".join([*verdicts.split(), ""]))
         keep = {
@@ -91,6 +93,7 @@ class Clone:
             text=True,
             check=False,
             timeout=120,
+            umask=umask,
         )
 
     def asked(self) -> list[str]:
@@ -130,6 +133,27 @@ def clone(tmp_path: Path) -> Clone:
         made.has(name, "exit 1")
     made.has("uname", "echo Linux")
     return made
+
+
+@pytest.mark.parametrize("umask", [0o000, 0o002, 0o077])
+def test_what_a_build_keeps_is_nobody_elses_to_write(clone: Clone, umask: int) -> None:
+    """Libraries are loaded from the cache, so the umask does not decide who may put them there."""
+    assert clone.make(umask=umask).returncode == 0
+    cache = clone.root / "cache"
+    found = {path: path.stat().st_mode & 0o777 for path in (cache, *cache.rglob("*"))}
+    assert clone.wheels()
+    for path, mode in found.items():
+        assert not mode & 0o022, (path, oct(mode))
+        assert mode & 0o600 == 0o600, (path, oct(mode))
+
+
+def test_each_wait_of_an_installation_is_announced(clone: Clone) -> None:
+    """Fetching, compiling, installing and proving take from seconds to minutes each."""
+    words = clone.make().stderr
+    announced = ["fetching", "compiling", "installing", "proving", "CPU: well"]
+    places = [words.find(word) for word in announced]
+    assert -1 not in places
+    assert places == sorted(places)
 
 
 def test_a_wheel_is_proved_before_it_is_kept(clone: Clone) -> None:

@@ -31,6 +31,7 @@ Say = Callable[[str], None]
 _NO_GPU = tuple(f"-DGGML_{name}=OFF" for name in ("CUDA", "HIP", "VULKAN", "METAL"))
 _ANY_CPU = ("-DGGML_NATIVE=OFF", "-DGGML_CPU_REPACK=OFF")
 _STOPPED = 143
+_OTHERS_WRITE = 0o022
 _LACKS = (
     "What it usually lacks: a complete C++ compiler (Debian, Ubuntu: sudo apt install "
     "build-essential; Fedora: sudo dnf install gcc-c++; macOS: xcode-select --install) or, for a "
@@ -97,7 +98,12 @@ def attempts(tools: Toolchain, *, chosen: bool) -> Iterator[Attempt]:
 
 @contextlib.contextmanager
 def working(tools: Toolchain) -> Iterator[Path]:
-    """A directory that is gone afterwards, also if the build is told to end; in the cache."""
+    """A directory that is gone afterwards, also if the build is told to end; in the cache.
+
+    Libraries are loaded from there: whatever the umask was, nobody else may write what a build
+    leaves.
+    """
+    os.umask(os.umask(_OTHERS_WRITE) | _OTHERS_WRITE)
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, lambda *_: sys.exit(_STOPPED))
     tools.place.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -119,6 +125,7 @@ def build(shop: Workshop, installer: Installer, *, chosen: bool) -> None:
             return
         shop.say("the llama.cpp that was compiled here before does not work any more")
         wheel.unlink()
+    shop.say(f"fetching the source of {built.requirement()}")
     source = unpack(shop.pip, shop.work)
     for way in attempts(shop.tools, chosen=chosen):
         shop.say(f"compiling llama.cpp {way.words}; log: {log}")
@@ -169,6 +176,7 @@ class IntoEnvironment:
         except EngineError as error:
             self._say(str(error))
             return False
+        self._say("proving that it works here")
         return _proved(self._pip.python, log, {})
 
     def keep(self) -> None:

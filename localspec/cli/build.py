@@ -43,7 +43,7 @@ def build(backend: str, *, remote: bool) -> None:
 
     tools = toolchain.find(backend, remote=remote, say=say)
     log = paths.state_dir() / "build.log"
-    log.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    paths.make_directory(log.parent)
     with compiling.working(tools) as work:
         pip = Pip(Path(sys.executable), work)
         shop = compiling.Workshop(tools, pip, work, log, say)
