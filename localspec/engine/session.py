@@ -51,6 +51,7 @@ class Request:
     prompt, in order; a token follows the last.
     Where the context ends, a request with a `keep` keeps so many of its first tokens, forgets
     `discard` behind them (0 is half of the rest), and goes on.
+    `gone` counts the first tokens that shifts on another worker kept, and those they forgot.
     With `after_sampling` likelihoods are those of the law after the sampler chain.
     """
 
@@ -77,11 +78,14 @@ class Request:
     adapters: tuple[float, ...] = ()
     keep: int | None = None
     discard: int = 0
+    gone: tuple[int, int] = (0, 0)
 
     @property
     def text(self) -> list[Token]:
         """The tokens that the session begins with."""
-        return [*self.prompt, *self.so_far]
+        kept, forgotten = self.gone
+        text = [*self.prompt, *self.so_far]
+        return text[:kept] + text[kept + forgotten :]
 
 
 @dataclass(slots=True)

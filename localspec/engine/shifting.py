@@ -46,6 +46,15 @@ def forgotten(length: int, context: int, keep: int, count: int = 0) -> tuple[int
     return keep, max(1, min(count or left // 2, left - 1))
 
 
+def gone(length: int, context: int, keep: int, count: int = 0) -> tuple[int, int]:
+    """How many first tokens of a text are kept, and how many behind them all shifts forgot."""
+    over = length - context + 1
+    if over <= 0:
+        return 0, 0
+    kept, each = forgotten(context - 1, context, keep, count)
+    return kept, -(-over // each) * each
+
+
 class ContextShift:
     """Shifts the sessions of one engine whose requests ask for it. Engine's thread."""
 

@@ -201,7 +201,10 @@ class Engine(SlotTexts):
             cached_tokens=min(shared, len(request.prompt)),
             sampler=sampler,
             meter=Meter(admitted_at=self.clock()),
+            sound=request.gone[0],
+            dropped=request.gone[1],
         )
+        sampler.offset = session.dropped
         if request.route == SPECULATING:
             self._drafting.open(session)
         ends = self._verification.ends

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from localspec.errors import ContextOverflow, RequestError
+from localspec.errors import RequestError
 from localspec.ranges import MAX_TOKENS
 from localspec.wire.messages import Generate
 
@@ -22,12 +22,11 @@ class Shift:
     bos: bool = False
     longest: int = int(MAX_TOKENS.high)
 
-    def keep(self, request: Generate, prompt: int, context: int, *, sees: bool) -> int | None:
+    def keep(self, request: Generate, prompt: int, *, sees: bool) -> int | None:
         """How many of the first tokens are kept; None where the answer ends with the context.
 
         Raises:
             RequestError: The request asks for what this model's memory cannot do.
-            ContextOverflow: The answer had been shifted before its worker died.
         """
         if not (self.wanted if request.shifts is None else request.shifts):
             return None
@@ -39,11 +38,6 @@ class Shift:
                 f"{what} cannot forget its beginning.",
                 fix="Leave context_shift out, or raise engine.context in config.toml.",
                 param="context_shift",
-            )
-        if request.so_far and prompt + len(request.so_far.tokens) >= context:
-            raise ContextOverflow(
-                "The worker died after the answer had forgotten its beginning.",
-                fix="Send the request again.",
             )
         return prompt if request.keep < 0 else request.keep + self.bos
 

@@ -16,6 +16,7 @@ from localspec.engine.images import ImageRows, words
 from localspec.engine.kv.slots import common_prefix
 from localspec.engine.routing import Expectation
 from localspec.engine.session import Request
+from localspec.engine.shifting import gone
 from localspec.errors import RequestError
 from localspec.text import grammar
 from localspec.text.breakers import breakers
@@ -66,6 +67,8 @@ class PreparedRequest:
     """Seconds that computing these took."""
     keep: int | None = None
     """Tokens that stay where the context is shifted; None where the answer ends instead."""
+    gone: tuple[int, int] = (0, 0)
+    """Of an answer that was shifted on another worker: its first tokens, and those it forgot."""
     adapters: Scales = ()
     """The scale of each adapter of the model."""
     borders: tuple[int, ...] = ()
@@ -121,6 +124,7 @@ class PreparedRequest:
             adapters=self.adapters,
             keep=self.keep,
             discard=request.discard,
+            gone=self.gone,
         )
 
     @property
@@ -208,7 +212,7 @@ class RequestPreparer:
         if room < 1:
             raise overflow(len(prompt), context, "messages" if turn else "prompt")
         images = seen.placed(prompt)
-        keep = self._shift.keep(request, len(prompt), context, sees=bool(images))
+        keep = self._shift.keep(request, len(prompt), sees=bool(images))
         longest = room if keep is None else self._shift.longest
         typed = self._prompts.typed(request)
         grammar_, relaxed = self._constraint(request, turn, typed)
@@ -224,6 +228,7 @@ class RequestPreparer:
             prediction=self._prediction(request, typed, room),
             max_tokens=longest if request.max_tokens is None else min(request.max_tokens, longest),
             keep=keep,
+            gone=_gone(request, len(prompt), context, keep),
             constraint=constraint,
             relaxed=relaxed,
             prompt_text=self._spelled(prompt) if request.tells_prompt else "",
@@ -366,3 +371,9 @@ class RequestPreparer:
     def _spelled(self, prompt: list[Token]) -> str:
         """The text of tokens, special ones spelled out."""
         return b"".join(map(self._model.spelled, words(prompt))).decode("utf-8", errors="replace")
+
+
+def _gone(request: Generate, prompt: int, context: int, keep: int | None) -> tuple[int, int]:
+    if keep is None or request.so_far is None:
+        return 0, 0
+    return gone(prompt + len(request.so_far.tokens), context, keep, request.discard)

@@ -78,6 +78,32 @@ def test_scales_by_model_and_by_request(harness: Any, real: Any) -> None:
     asyncio.run(scene())
 
 
+def test_settings_show_the_scales_that_hold(real: Any) -> None:
+    """Those of the request, else of POST /lora-adapters, else of the configuration."""
+
+    async def shown(it: Any, **fields: Any) -> list[float]:
+        status, answer = await it.post("/completion", ASKED | fields)
+        assert status == 200, answer
+        lora = answer["generation_settings"]["lora"]
+        assert [each["id"] for each in lora] == [0, 1]
+        return [each["scale"] for each in lora]
+
+    async def scene() -> None:
+        async with real() as it:
+            assert await shown(it) == await shown(it, lora=[]) == [0.5, 0.0]
+            assert await shown(it, lora=[{"id": 1, "scale": 0.25}]) == [0.0, 0.25]
+            assert (await it.post("/lora-adapters", [{"id": 1, "scale": 2.0}]))[0] == 200
+            assert await shown(it) == [0.0, 2.0]
+            assert await shown(it, lora=[{"id": 0, "scale": 1.0}]) == [1.0, 0.0]
+            params = (await it.get("/props"))["default_generation_settings"]["params"]
+            assert [each["scale"] for each in params["lora"]] == [0.0, 2.0]
+            _, answer = await it.ask("x", max_tokens=1, verbose=True)
+            lora = answer["__verbose"]["generation_settings"]["lora"]
+            assert [each["scale"] for each in lora] == [0.0, 2.0]
+
+    asyncio.run(scene())
+
+
 def test_what_is_wrong_is_named(real: Any) -> None:
     """An id that is not there, a scale that is none, a body that is no list."""
 

@@ -6,8 +6,9 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
-from worker_peer import Heard, Worker
+from worker_peer import CONTEXT, Heard, Worker
 
+from localspec.engine.shifting import gone
 from localspec.types import SamplingParams, SpeculationParams
 from localspec.wire.messages import Delta, Generate, Message
 from localspec.wire.values import TokenLogprob
@@ -147,3 +148,34 @@ def test_tokens_outside_the_vocabulary_are_refused(worker: Worker) -> None:
     whole.deltas[0].decided[0] = worker.ready.n_vocab
     _, rest = resumed(worker, asked, whole, 1)
     assert rest.failed.code == "invalid_request"
+
+
+@pytest.mark.parametrize("discard", [0, 7])
+def test_an_answer_that_has_forgotten_its_beginning_goes_on_behind_the_rest(
+    worker: Worker, discard: int
+) -> None:
+    """As the target answers what it remembers; up to the first shift as if nothing had been."""
+    asked = worker.request(
+        PROMPT, max_tokens=2 * CONTEXT, shifts=True, keep=4, discard=discard, speculation=ALWAYS
+    )
+    whole = worker.answer(asked)[0]
+    assert whole.finished.usage.completion_tokens == 2 * CONTEXT
+    assert whole.started is not None
+    for cut in (0.2, 0.45, 0.7, 0.99):
+        count = round(cut * len(whole.deltas))
+        command, rest = resumed(worker, asked, whole, count)
+        assert command.so_far is not None
+        known, written = command.so_far.tokens, [token for token, _ in decided(rest.deltas)]
+        assert len(known) + len(written) == rest.finished.usage.completion_tokens == 2 * CONTEXT
+        assert (rest.finished.reason, rest.finished.full) == ("length", whole.finished.full)
+        text = [*command.so_far.prompt, *known]
+        kept, forgotten = gone(len(text), CONTEXT, 4, discard)
+        if not forgotten:
+            assert (
+                written[: CONTEXT - len(text)]
+                == whole.tokens[len(known) :][: len(written)][: CONTEXT - len(text)]
+            )
+        left = text[:kept] + text[kept + forgotten :]
+        assert len(left) < CONTEXT
+        alone = worker.one(left, max_tokens=min(len(written), CONTEXT - len(left)))
+        assert written[: len(alone.tokens)] == alone.tokens

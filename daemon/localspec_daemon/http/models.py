@@ -24,6 +24,7 @@ from localspec_daemon.http.access import body
 from localspec_daemon.http.output import FrameStream, json_response
 from localspec_daemon.http.serve import SUPERVISOR
 from localspec_daemon.supervisor import memory_use
+from localspec_daemon.supervisor.adapted import current
 from localspec_daemon.supervisor.model import Model
 from localspec_daemon.supervisor.supervisor import Supervisor
 
@@ -80,6 +81,8 @@ async def props(request: web.Request) -> web.Response:
     ready = known.worker.ready if known and known.worker else None
     context = ready.context if ready else await _context(supervisor, entry)
     template = supervisor.template(entry) or (found.chat_template if found else None) or ""
+    scaled = current(known.load.adapters, known.lora) if known else []
+    scales = {id_: each.scale for id_, each in enumerate(scaled)}
     slots = supervisor.config.engine.slots
     speculates = _speculates(supervisor, entry, ready)
     return json_response(
@@ -94,6 +97,7 @@ async def props(request: web.Request) -> web.Response:
                     supervisor.config.sampling,
                     max_tokens=supervisor.config.server.max_tokens or None,
                     speculates=speculates,
+                    lora=scales,
                 ),
                 "prompt": "",
                 "next_token": NOTHING_NEXT,

@@ -7,6 +7,7 @@ import logging
 import math
 from collections.abc import Awaitable, Callable, Iterable
 from contextlib import aclosing
+from dataclasses import replace
 from functools import partial
 from typing import TypeAlias
 
@@ -25,6 +26,7 @@ from localspec_daemon.http.choices import choice_events
 from localspec_daemon.http.event_writer import EventWriter
 from localspec_daemon.http.output import FrameStream, json_response
 from localspec_daemon.http.pauses import with_pauses
+from localspec_daemon.supervisor.adapted import adapted
 from localspec_daemon.supervisor.model import Model
 from localspec_daemon.supervisor.supervisor import Supervisor
 
@@ -65,6 +67,8 @@ async def _generate(request: web.Request, dialect: Dialect) -> web.StreamRespons
             return await _forward(request, call, streams=bool(wanted.stream))
     asked = await off_loop(partial(dialect.read, data, config, caller(request)), data)
     found = await supervisor.model(asked.model, aliases=asked.aliases)
+    scaled = (adapted(one, found.load.adapters, found.lora) for one in asked.generates)
+    asked = replace(asked, generates=tuple(scaled))
     reply = dialect.reply(asked, found.name)
     if not asked.stream:
         return await _whole(request, asked, found, reply)

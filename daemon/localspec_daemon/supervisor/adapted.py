@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+from typing import TypeVar
+
 import msgspec
 
 from localspec.wire.messages import Generate, Replay
 from localspec.wire.values import Adapter
 
+Request = TypeVar("Request", bound=Generate | Replay)
 
-def adapted(request: Generate | Replay, lora: dict[int, float] | None) -> Generate | Replay:
-    """The request with these scales, unless it has its own; None are those of the load."""
+
+def adapted(request: Request, loaded: list[Adapter], lora: dict[int, float] | None) -> Request:
+    """The request with a scale for each adapter: its own, else those that hold now."""
     if isinstance(request, Replay):
-        inner = adapted(request.request, lora)
-        return msgspec.structs.replace(request, request=inner)
-    if lora is None or request.lora is not None:
-        return request
-    return msgspec.structs.replace(request, lora=lora)
+        return msgspec.structs.replace(request, request=adapted(request.request, loaded, lora))
+    now = current(loaded, lora) if request.lora is None else [Adapter("") for _ in loaded]
+    scales = {id_: each.scale for id_, each in enumerate(now)} | (request.lora or {})
+    return msgspec.structs.replace(request, lora=scales or None)
 
 
 def current(loaded: list[Adapter], lora: dict[int, float] | None) -> list[Adapter]:

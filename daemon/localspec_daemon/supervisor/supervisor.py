@@ -163,7 +163,8 @@ class Supervisor:
         record = Record(request.id, model.name, request.client, clock())
         tally = self.tallies[model.name]
         try:
-            events = model.generate(adapted(request, model.lora), self.config.server.max_queue)
+            request = adapted(request, model.load.adapters, model.lora)
+            events = model.generate(request, self.config.server.max_queue)
             async with aclosing(events):
                 async for event in events:
                     record.see(event, clock())

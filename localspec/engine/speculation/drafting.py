@@ -97,6 +97,8 @@ class Drafting:
         allowed = request.speculation.drafters
         rejects = request.speculation.verify == "rejection"
         prompt = words(request.prompt) if request.images else request.prompt
+        if session.dropped:
+            prompt = list(session.tokens)
         session.stats = self.policy.open_session()
         for name, drafter in self.drafters.items():
             if allowed is not None and name not in allowed:
@@ -107,7 +109,7 @@ class Drafting:
                 session.drafters[name] = drafter.open(
                     session.slot, prompt, session.sampler, request.prediction
                 )
-        if request.so_far:
+        if request.so_far and not session.dropped:
             self.commit(session, request.so_far)
 
     def open_again(self, session: Session) -> None:
