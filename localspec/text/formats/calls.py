@@ -16,7 +16,7 @@ from localspec.text.formats.elements import Made
 from localspec.text.formats.extent import bracketed, string
 from localspec.text.formats.offer import Json, Offer
 from localspec.text.formats.parts import Hole, Maybe, Part, Way
-from localspec.text.formats.tape import Reading, Tape, tokens
+from localspec.text.formats.tape import BLANK, FENCE, Reading, Tape, tokens
 
 _NAME_KEYS = ("name", "tool_name", "function", "function_name", "tool")
 _ARGUMENT_KEYS = ("arguments", "parameters", "args", "params", "input")
@@ -24,6 +24,8 @@ _OTHER_KEYS = frozenset({"id", "type", "tool_call_id", "index"})
 _CALL_KEYS = frozenset({*_NAME_KEYS, *_ARGUMENT_KEYS, *_OTHER_KEYS})
 _NAME = re.compile(r"[\w.:/-]{1,128}")
 _NUMBERED = re.compile(r":\d+$")
+_SURPLUS = "}],;`"
+"""Characters that some models write once too often before a closing mark."""
 _LONGEST_NAME = 128
 """Limit of a function name in characters; an object with a longer first key is no call."""
 
@@ -53,6 +55,8 @@ class Calls:
     tape: Tape
     offer: Offer
     _names: frozenset[str] = field(init=False)
+    _fence: bool = False
+    """A code fence began around the call's object."""
 
     def __post_init__(self) -> None:
         self._names = self.offer.names
@@ -60,15 +64,16 @@ class Calls:
     def one(self, way: Way, at: int) -> Reading[Found | None]:
         """The call written in this way that begins at `at`; None if there is none."""
         state = _State()
+        self._fence = False
         for index, part in enumerate(way.call):
             rest = way.call[index + 1 :]
             if state.arguments is not None:  # only closing marks are left
-                return (yield from self._closed(way.call[index:], state, at))
+                return (yield from self._closed(way, way.call[index:], state, at))
             behind = yield from self._part(way, part, rest, state, at)
             if behind is None:
                 return None
             at = behind
-        return (yield from self._closed((), state, at))
+        return (yield from self._closed(way, (), state, at))
 
     def _part(
         self, way: Way, part: Part, rest: tuple[Part, ...], state: _State, at: int
@@ -91,6 +96,9 @@ class Calls:
         if part in (Hole.CALL, Hole.PAIR):
             return (yield from self._whole(way, part, rest, state, at))
         function = self.offer.function(state.name)
+        begin = yield from self.tape.blank(at)
+        if part is Hole.ELEMENTS and (yield from self.tape.peek(begin)) == "{":
+            part = Hole.OBJECT  # JSON in place of elements
         if part is Hole.ELEMENTS:
             made = yield from elements.elements(self.tape, at, way, _marks(rest), function)
         elif part is Hole.TREE:
@@ -151,6 +159,8 @@ class Calls:
     ) -> Reading[int | None]:
         """The place after an object that holds name and arguments; None if there is none."""
         at = yield from self.tape.blank(at)
+        if way.opening or way.call[0] is not part:
+            at = yield from self._unfenced(at)
         if not (yield from self._begins_call(part, at)):
             return None
         stops = (*_marks(rest), *tokens(way.closing)[-1:])
@@ -161,6 +171,15 @@ class Calls:
                 state.closed = whole
                 return end
         return None
+
+    def _unfenced(self, at: int) -> Reading[int]:
+        """The place after the beginning of a code fence, which some models put around an object."""
+        place = yield from self.tape.literal(at, FENCE)
+        if place is None:
+            return at
+        self._fence = True
+        behind = yield from self.tape.literal(place, "json")
+        return (yield from self.tape.blank(behind or place))
 
     def _begins_call(self, part: Hole, at: int) -> Reading[bool]:
         """Whether the object at `at` has the first key of a call."""
@@ -257,6 +276,7 @@ class Calls:
         at = yield from self.tape.blank(at)
         if part is Hole.KEYWORDS:
             return (yield from self._keywords(at, function))
+        at = yield from self._unfenced(at)
         char = yield from self.tape.peek(at)
         if char != "{":
             return (yield from self._odd(stops, at, char))
@@ -303,7 +323,9 @@ class Calls:
             return None
         return Made(values.written(found), extent.end - 1)
 
-    def _closed(self, rest: Sequence[Part], state: _State, at: int) -> Reading[Found | None]:
+    def _closed(
+        self, way: Way, rest: Sequence[Part], state: _State, at: int
+    ) -> Reading[Found | None]:
         """The call after its arguments, extended over closing marks that are there.
 
         An answer that was cut before the last of them has no call.
@@ -314,30 +336,32 @@ class Calls:
             if isinstance(part, Maybe):
                 place = yield from self._maybe(part, place)
             elif mark:
-                behind = yield from self._behind(mark, place)
+                behind = yield from self.behind(mark, place)
                 if behind is not None:
                     place, matched = behind, True
                 elif self.tape.cut and (yield from self._broke_off(mark, place)):
                     return None
         if not (matched or state.closed or (self.tape.ended and not self.tape.cut)):
-            return None
-        return Found(state.name, state.arguments or "{}", place)
+            end = (yield from self.behind(way.closing, place)) if way.closing else None
+            if end is None:
+                return None
+        fence = (yield from self.tape.mark(place, FENCE)) if self._fence else None
+        return Found(state.name, state.arguments or "{}", fence or place)
 
-    def _behind(self, mark: str, at: int) -> Reading[int | None]:
-        """The place after a mark, and after surplus brackets before it."""
-        behind = yield from self.tape.mark(at, mark)
-        if behind is None:
-            place = yield from self.tape.blank(at)
-            while (yield from self.tape.peek(place)) in ("}", "]") and mark[:1] not in "}]":
-                place = yield from self.tape.blank(place + 1)
-                if (behind := (yield from self.tape.mark(place, mark))) is not None:
-                    return behind
+    def behind(self, mark: str, at: int) -> Reading[int | None]:
+        """The place after a mark, and after surplus characters before it; None if there is none."""
+        while (behind := (yield from self.tape.mark(at, mark))) is None:
+            at = yield from self.tape.blank(at)
+            if (char := (yield from self.tape.peek(at))) not in _SURPLUS or not char:
+                return None
+            at += 1
         return behind
 
     def _broke_off(self, mark: str, at: int) -> Reading[bool]:
         """Whether the answer ends before or inside of a mark."""
         place = yield from self.tape.blank(at)
-        return "".join(tokens(mark)).startswith(self.tape.text[place:])
+        rest = self.tape.text[place:].lstrip(_SURPLUS + BLANK)
+        return "".join(tokens(mark)).startswith(rest)
 
 
 def meant(given: Any) -> Json | None:

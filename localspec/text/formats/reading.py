@@ -101,7 +101,7 @@ class _Reading:
         for mark in self.form.dropped:
             if (yield from self._take(mark)):
                 return True
-        return (yield from self._first_calls())
+        return (yield from self._runs.fence()) or (yield from self._first_calls())
 
     def _first_calls(self) -> Reading[bool]:
         """Parse calls that may only stand at a beginning."""

@@ -9,7 +9,7 @@ from localspec.text.formats.calls import Calls, Found
 from localspec.text.formats.marks import begin, closings, inner_mark, opening
 from localspec.text.formats.offer import Offer
 from localspec.text.formats.parts import Format, Way
-from localspec.text.formats.tape import BLANK, Reading, Tape, tokens
+from localspec.text.formats.tape import BLANK, FENCE, Reading, Tape, tokens
 
 
 @dataclass(slots=True)
@@ -26,6 +26,8 @@ class Runs:
     calls: Calls = field(init=False)
     _made: int = 0
     """The number of calls emitted."""
+    _fence: bool = False
+    """A code fence was taken, with nothing but the next calls in it."""
 
     def __post_init__(self) -> None:
         self.calls = Calls(self.tape, self.offer)
@@ -49,6 +51,30 @@ class Runs:
             found = yield from self._next(way)
         yield from self._end(way)
         return True
+
+    def fence(self) -> Reading[bool]:
+        """Take the beginning of a code fence with nothing but calls in it; False without one."""
+        tape = self.tape
+        begin = yield from tape.blank(0)
+        place = yield from tape.literal(begin, FENCE)
+        if place is None:
+            return False
+        while (char := (yield from tape.peek(place))) and char.isalnum():
+            place += 1
+        place = yield from tape.blank(place)
+        for mark in self.openings:
+            if mark == "{" or (yield from tape.literal(place, mark)) is None:
+                continue
+            end = yield from self.end(mark, place)
+            if end is None:
+                continue
+            for closing in ("", *(way.closing for way in self.ways)):
+                behind = yield from tape.mark(end, closing)
+                if behind is not None and (yield from tape.mark(behind, FENCE)) is not None:
+                    tape.give("markup", place)
+                    self._fence = True
+                    return True
+        return False
 
     def end(self, mark: str, at: int) -> Reading[int | None]:
         """The place after known calls that begin with `mark` at `at`; None without any."""
@@ -112,9 +138,11 @@ class Runs:
     def _end(self, way: Way) -> Reading[None]:
         """Take the marks after the last call, including repeated ones."""
         marks = [text for text in (way.closing, *closings(way)) if text]
+        marks += [FENCE] if self._fence else []
+        self._fence = False
         while True:
             for mark in marks:
-                place = yield from self.tape.mark(0, mark)
+                place = yield from self.calls.behind(mark, 0)
                 if place is None and len(tokens(mark)) > 1:
                     place = yield from self.tape.mark(0, tokens(mark)[-1])
                 if place is not None:
@@ -141,8 +169,10 @@ class Runs:
         return any("".join(end.split()).startswith(rest) for end in ends)
 
     def _quoted(self, way: Way, at: int, found: Found) -> Reading[int | None]:
-        """The place after a call between backticks; None if it is not quoted."""
+        """The place after a call between backticks or in a code fence; None if it is not quoted."""
         tape = self.tape
+        if tape.fenced:
+            return found.end
         if (tape.text[at - 1] if at else tape.last) != "`":
             return None
         closed = yield from tape.mark(found.end, way.closing)

@@ -9,11 +9,14 @@ from __future__ import annotations
 from localspec.text.formats.parts import Element, Format, Heads, Hole, Maybe, Pair, Way
 from localspec.text.formats.ways import (
     ACTIONS,  # fmt: skip
+    BARE_LIST,
     BEGIN,
     CODER,
     CODER_BARE,
     DSML,
+    FENCED,
     GLM,
+    HUNYUAN3,
     HY,
     ID,
     KEY,
@@ -24,12 +27,15 @@ from localspec.text.formats.ways import (
     MINIMAX3,
     NAME,
     R1,
+    R1_BARE,
+    SEED,
     TAGGED,
     THINK,
     V31,
     VALUE,
     dsml,
     invoke,
+    listed,
 )
 
 FORMATS = (
@@ -71,7 +77,11 @@ FORMATS = (
     ),
     Format(
         "gemma4",
-        (Way(("<|tool_call>", "call:", NAME, Hole.NOTED, "<tool_call|>")),),
+        (
+            Way(("<|tool_call>", "call:", NAME, Hole.NOTED, "<tool_call|>")),
+            Way(("<|tool_call>", NAME, Hole.NOTED, "<tool_call|>"), known=True),
+            Way(("<|tool_call>", "call:", NAME, "(", Hole.KEYWORDS, ")", "<tool_call|>")),
+        ),
         thoughts=(Pair("<|channel>thought\n", "<channel|>", own=True),),
         dropped=("<|tool_response>",),
         signs=("<|tool_call>call:",),
@@ -87,8 +97,8 @@ FORMATS = (
         (dsml("tool_calls"), dsml("function_calls")),
         marks=(DSML,),
     ),
-    Format("deepseek-v3.1", (V31, R1)),
-    Format("deepseek", (R1, V31), signs=(BEGIN,)),
+    Format("deepseek-v3.1", (V31, R1, R1_BARE)),
+    Format("deepseek", (R1, V31, R1_BARE), signs=(BEGIN,)),
     Format("kimi-k2", (KIMI, KIMI_ONE), signs=("<|tool_calls_section_begin|>",)),
     Format(
         "kimi-k3",
@@ -98,7 +108,14 @@ FORMATS = (
         dropped=("<|close|>message<|sep|>", "<|end_of_msg|>"),
         marks=("<|open|>", "<|close|>", "<|sep|>"),
     ),
-    Format("minimax-m2", (invoke("minimax:tool_call", ""),), signs=("<minimax:tool_call>",)),
+    Format(
+        "minimax-m2",
+        (
+            invoke("minimax:tool_call", ""),
+            listed("<minimax:tool_call>", "</minimax:tool_call>", ""),
+        ),
+        signs=("<minimax:tool_call>",),
+    ),
     Format(
         "minimax-m3",
         (
@@ -120,7 +137,7 @@ FORMATS = (
     ),
     Format(
         "minimax-m1",
-        (Way((Hole.CALL,), opening="<tool_calls>\n", between="\n", closing="\n</tool_calls>"),),
+        (listed("<tool_calls>\n", "\n</tool_calls>", "\n"),),
     ),
     Format(
         "command",
@@ -158,7 +175,7 @@ FORMATS = (
                     Hole.OBJECT,
                 )
             ),
-            Way((Hole.CALL,), opening="[TOOL_CALLS][", between=", ", closing="]"),
+            listed("[TOOL_CALLS][", "]"),
         ),
         thoughts=(Pair("[THINK]", "[/THINK]"), *THINK),
         signs=("[ARGS]",),
@@ -168,7 +185,7 @@ FORMATS = (
     Format(
         "mistral",
         (
-            Way((Hole.CALL,), opening="[TOOL_CALLS][", between=", ", closing="]"),
+            listed("[TOOL_CALLS][", "]"),
             Way(
                 (
                     "[TOOL_CALLS]",
@@ -179,6 +196,7 @@ FORMATS = (
                 )
             ),
             Way((Hole.CALL,), opening="[TOOL_CALLS]"),
+            BARE_LIST,
         ),
         thoughts=(Pair("[THINK]", "[/THINK]"), *THINK),
         signs=("[TOOL_CALLS]",),
@@ -191,18 +209,22 @@ FORMATS = (
             Way(
                 (Hole.PAIR,), opening="<|tools_prefix|>[", between=", ", closing="]<|tools_suffix|>"
             ),
+            listed("<|tools_prefix|>[", "]<|tools_suffix|>"),
         ),
         thoughts=(Pair("<|inner_prefix|>", "<|inner_suffix|>", own=True),),
         marks=("<|tools_prefix|>", "<|tools_suffix|>"),
     ),
     Format(
         "nemotron-v2",
-        (Way((Hole.CALL,), opening="<TOOLCALL>[", between=", ", closing="]</TOOLCALL>"),),
+        (
+            listed("<TOOLCALL>[", "]</TOOLCALL>"),
+            listed("<TOOLCALL>", "</TOOLCALL>", ""),
+        ),
         signs=("<TOOLCALL>",),
     ),
     Format(
         "apriel",
-        (Way((Hole.CALL,), opening="<tool_calls>[", between=", ", closing="]</tool_calls>"),),
+        (listed("<tool_calls>[", "]</tool_calls>"),),
         thoughts=(Pair("Here are my reasoning steps:\n", "[BEGIN FINAL RESPONSE]"),),
         words=(Pair("[BEGIN FINAL RESPONSE]", "[END FINAL RESPONSE]"),),
         signs=("[BEGIN FINAL RESPONSE]",),
@@ -210,50 +232,23 @@ FORMATS = (
     Format(
         "hunyuan",
         (
-            Way((Hole.CALL,), opening="<tool_calls>[", between=", ", closing="]</tool_calls>"),
-            Way((Hole.CALL,), opening="<tool_calls>", between="\n", closing="</tool_calls>"),
+            listed("<tool_calls>[", "]</tool_calls>"),
+            listed("<tool_calls>", "</tool_calls>", "\n"),
         ),
         words=(Pair("<answer>", "</answer>"),),
         signs=("<tool_calls>[",),
     ),
     Format(
         "hunyuan-3",
-        (
-            Way(
-                (
-                    f"<tool_call{HY}>",
-                    NAME,
-                    f"<tool_sep{HY}>\n",
-                    Hole.ELEMENTS,
-                    f"</tool_call{HY}>",
-                ),
-                opening=f"<tool_calls{HY}>\n",
-                between="\n",
-                closing=f"\n</tool_calls{HY}>",
-                element=Element(
-                    (
-                        f"<arg_key{HY}>",
-                        KEY,
-                        f"</arg_key{HY}>\n<arg_value{HY}>",
-                        VALUE,
-                        f"</arg_value{HY}>\n",
-                    )
-                ),
-            ),
-        ),
+        HUNYUAN3,
         thoughts=(Pair(f"<think{HY}>", f"</think{HY}>"),),
     ),
     Format(
         "phi4-mini",
         (
-            Way((Hole.CALL,), opening="functools[", between=", ", closing="]"),
-            Way(
-                (Hole.CALL,),
-                opening="<|tool_call|>[",
-                between=", ",
-                closing="]<|/tool_call|>",
-            ),
-            Way((Hole.CALL,), opening="<|tool_call|>", closing="<|/tool_call|>"),
+            listed("functools[", "]"),
+            listed("<|tool_call|>[", "]<|/tool_call|>"),
+            listed("<|tool_call|>", "<|/tool_call|>", ""),
         ),
         signs=("functools[", "<|/tool|>"),
         marks=("<|tool_call|>", "<|/tool_call|>"),
@@ -261,8 +256,9 @@ FORMATS = (
     Format(
         "granite-3",
         (
-            Way((Hole.CALL,), opening="<|tool_call|>[", between=", ", closing="]"),
+            listed("<|tool_call|>[", "]"),
             Way((Hole.CALL,), opening="<|tool_call|>", between=", "),
+            Way((Hole.CALL,), opening="<tool_call>[", between=", ", closing="]", known=True),
         ),
         words=(Pair("<response>", "</response>"),),
         signs=("<|tool_call|>",),
@@ -334,19 +330,14 @@ FORMATS = (
                 between=", ",
                 closing="]<|tool_call_end|>",
             ),
-            Way(
-                (Hole.CALL,),
-                opening="<|tool_call_start|>[",
-                between=", ",
-                closing="]<|tool_call_end|>",
-            ),
+            listed("<|tool_call_start|>[", "]<|tool_call_end|>"),
             Way(
                 (NAME, "(", Hole.KEYWORDS, ")"),
                 opening="<|tool_call_start|>",
                 between=", ",
                 closing="<|tool_call_end|>",
             ),
-            Way((Hole.CALL,), opening="<|tool_call_start|>", closing="<|tool_call_end|>"),
+            listed("<|tool_call_start|>", "<|tool_call_end|>", ""),
         ),
         signs=("<|tool_call_start|>", "<|tool_list_start|>", "List of tools: ["),
         marks=("<|tool_call_start|>", "<|tool_call_end|>"),
@@ -360,6 +351,7 @@ FORMATS = (
                 between="\n",
                 closing="\n</function_calls>",
             ),
+            listed("<function_calls>\n", "\n</function_calls>", "\n"),
         ),
         signs=("<function_calls>",),
     ),
@@ -387,7 +379,19 @@ FORMATS = (
                     "\n</seed:tool_call>",
                 ),
                 between="\n",
-                element=Element(("<parameter=", KEY, ">", VALUE, "</parameter>\n")),
+                element=SEED,
+            ),
+            Way(
+                (
+                    "<function=",
+                    NAME,
+                    ">\n",
+                    Hole.ELEMENTS,
+                    "</function>",
+                    Maybe(("</seed:tool_call>",)),
+                ),
+                known=True,
+                element=SEED,
             ),
         ),
         thoughts=(
@@ -412,6 +416,8 @@ FORMATS = (
                 known=True,
                 first=True,
             ),
+            FENCED,
+            BARE_LIST,
         ),
         signs=("<|start_header_id|>",),
         offers=True,

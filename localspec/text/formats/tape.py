@@ -26,6 +26,9 @@ _LEADING = re.compile(r"^(\])(?=<[/|])")
 _TRAILING = re.compile(r"(?<=[>\]])(\[)$")
 
 
+_TICKS = re.compile("`+|[^`]+")
+FENCE = "```"
+"""The mark of a code fence, which may have more backticks."""
 _MOST_LOOKS = 64
 """Looks at one place without taking anything: a mark is tried as a few things, not as so many."""
 
@@ -53,7 +56,11 @@ class Tape:
         """Something that was looked for could still have come, had the answer gone on."""
         self.last = ""
         """The character that was taken last."""
+        self.fenced = False
+        """Words were taken that opened a code fence, and did not close it."""
         self.pieces: list[Piece] = []
+        self._ticks = 0
+        self._said = self._apart = False
         self._taken = self._looked = self._looks = 0
 
     def look(self) -> None:
@@ -73,7 +80,23 @@ class Tape:
         if raw:
             self._taken += len(raw)
             self.last = raw[-1]
+            if kind == "content":
+                text = self._words(raw) if text is None else text
+            elif kind == "call":
+                self._apart = self._said
             self.pieces.append(Piece(kind, raw if text is None else text, raw))
+
+    def _words(self, raw: str) -> str:
+        """The words `raw`, in a line of their own where calls stood between them and others."""
+        if "`" in raw or self._ticks:
+            for run in _TICKS.findall(raw):
+                before, self._ticks = self._ticks, self._ticks + len(run) if run[0] == "`" else 0
+                if before < len(FENCE) <= self._ticks:
+                    self.fenced = not self.fenced
+        said, apart = bool(raw.strip()), self._apart
+        self._said = self._said or said
+        self._apart = apart and not said
+        return "\n" + raw.lstrip(BLANK) if apart and said else raw
 
     def peek(self, at: int) -> Reading[str]:
         """The character at that place; "" after the end of the answer."""

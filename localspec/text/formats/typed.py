@@ -14,6 +14,7 @@ Json: TypeAlias = dict[str, Any]
 
 _MAX_DEPTH = 12
 """Depth of nested references and alternatives that are followed."""
+_TRUTHS = ("true", "false")
 _NAMES = {str: "string", bool: "boolean", int: "integer", float: "number", type(None): "null"}
 
 
@@ -63,6 +64,8 @@ def value(text: str, wanted: Any, whole: Json) -> Any:
 
 def _typed(text: str, allowed: frozenset[str]) -> Any:
     """The value of a text that is no string; the text itself if it does not parse."""
+    if "boolean" in allowed and (word := text.strip().lower()) in _TRUTHS:
+        return word == "true"
     try:
         found = values.read(text.strip())
     except ValueError:

@@ -13,10 +13,13 @@ import re
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
+from localspec.text.formats import pythonic
+
 MAX_DEPTH = 100
 """Depth of nested lists and objects; deeper ones are no arguments of a function."""
 
-_BLANK = re.compile(r"\s*")
+_BLANK = re.compile(r"(?:\s+|/\*.*?\*/|//[^\n]*)*", re.DOTALL)
+"""Blanks, and comments, which some models write into their JSON."""
 _NUMBER = re.compile(r"[-+]?(?:\d[\d_]*)?\.?\d*(?:[eE][-+]?\d+)?")
 _WORD = re.compile(r"[^\W\d][\w$-]*")
 _PLAIN = re.compile(r'[^"\'\\<]+')
@@ -48,7 +51,7 @@ JSON = Notation()
 APOSTROPHE = re.compile(r"[^\W\d_]'[^\W\d_]")
 """One inside of a word ("it's") ends no string: what follows a string begins with no letter."""
 PYTHON = Notation(('"""', "'''", '"', "'"))
-GEMMA = Notation(('<|"|>', '"'), bare=True, escapes=False)
+GEMMA = Notation(('<|"|>', '"', "'"), bare=True, escapes=False)
 
 
 def strict(text: str) -> Any:
@@ -64,8 +67,10 @@ def lenient(text: str, notation: Notation = JSON, *, unclosed: bool = False) -> 
 
     With `unclosed` the brackets at its end may be missing.
     """
-    for inner_quotes in (False, True):
-        parser = _Parser(text, notation, inner_quotes=inner_quotes, unclosed=unclosed)
+    for inner_quotes, commas in ((False, True), (True, True), (False, False)):
+        parser = _Parser(
+            text, notation, inner_quotes=inner_quotes, unclosed=unclosed, commas=commas
+        )
         try:
             value = parser.value(0)
             parser.end()
@@ -88,13 +93,18 @@ def read(text: str, notation: Notation = JSON, *, unclosed: bool = False) -> Any
 def keywords(text: str, names: list[str]) -> dict[str, Any]:
     """The arguments between the parentheses of a Python call. Raises ValueError.
 
-    Arguments without a name are assigned to `names` in order.
+    Arguments without a name are assigned to `names` in order; a single object of such names holds
+    all of them.
     """
-    parser = _Parser(text, PYTHON)
     try:
-        return parser.keywords(names)
-    except IndexError as error:
-        raise ValueError("it ends too early") from error
+        found = _Parser(text, PYTHON).keywords(names)
+    except (IndexError, ValueError):
+        found = pythonic.arguments(text, names)
+    if text.lstrip()[:1] == "{" and len(found) == 1:
+        [whole] = found.values()
+        if isinstance(whole, dict) and whole.keys() <= set(names):
+            return whole
+    return found
 
 
 def written(value: Any) -> str:
@@ -120,7 +130,8 @@ def _finite(text: str) -> float:
 class _Parser:
     """A parser of one text. Raises ValueError or IndexError on invalid input.
 
-    With `inner_quotes` a string ends only at a quote after which a string may end.
+    With `inner_quotes` a string ends only at a quote after which a string may end, without `commas`
+    there may be none before a string.
     """
 
     def __init__(
@@ -130,9 +141,11 @@ class _Parser:
         *,
         inner_quotes: bool = False,
         unclosed: bool = False,
+        commas: bool = True,
     ) -> None:
         self.text = text
         self._unclosed = unclosed
+        self._commas = commas
         self.at = 0
         self._notation = notation
         self._inner_quotes = inner_quotes
@@ -182,18 +195,25 @@ class _Parser:
             key = self._key()
             self._take(":")
             found[key] = self.value(depth + 1)
-            if not self._took(","):
-                self._take("}")
+            if self._last("}"):
                 break
         return found
+
+    def _last(self, closing: str) -> bool:
+        """Whether the value before was the last one of an object or a list."""
+        if self._took(","):
+            return False
+        if not self._commas and self._quote():
+            return False
+        self._take(closing)
+        return True
 
     def _list(self, depth: int, closing: str) -> list[Any]:
         self.at += 1
         found: list[Any] = []
         while not self._took(closing):
             found.append(self.value(depth + 1))
-            if not self._took(","):
-                self._take(closing)
+            if self._last(closing):
                 break
         return found
 

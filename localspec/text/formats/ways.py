@@ -11,16 +11,24 @@ KEY, VALUE, TYPE = Hole.KEY, Hole.VALUE, Hole.TYPE
 
 THINK = (Pair("<think>", "</think>"),)
 
+
+def listed(opening: str, closing: str, between: str = ", ") -> Way:
+    """Calls as JSON objects between two marks."""
+    return Way((Hole.CALL,), opening=opening, between=between, closing=closing)
+
+
 # Hermes, and many trained on its format: JSON between tags.
 TAGGED = Way(("<tool_call>\n", Hole.CALL, "\n</tool_call>"), between="\n")
 FENCED = Way((Hole.CALL,), opening="```json\n", closing="\n```", known=True)
-BARE = Way((Hole.CALL,), known=True, first=True)
+BARE = Way((Hole.CALL, Maybe(("</tool_call>",))), known=True, first=True)
+BARE_LIST = Way((Hole.CALL,), opening="[", between=", ", closing="]", known=True, first=True)
 LOOSE = (
     Way((Hole.CALL,), opening="<tool_call>[", between=", ", closing="]</tool_call>"),
     Way((Hole.CALL,), opening="<function_call>", closing="</function_call>"),
     Way((Hole.CALL,), opening="<tools>", closing="</tools>", known=True),
     FENCED,
     BARE,
+    BARE_LIST,
 )
 
 # Qwen3-Coder: an element for each argument.
@@ -81,6 +89,8 @@ R1 = Way(
 )
 V31 = Way((CALL, NAME, SEP, Hole.OBJECT, CLOSE), opening=BEGIN, closing=END)
 
+R1_BARE = Way((CALL, "function", SEP, NAME, "\n", Hole.OBJECT, CLOSE), opening=BEGIN, closing=END)
+
 KIMI = Way(
     (
         "<|tool_call_begin|>",
@@ -112,6 +122,38 @@ def invoke(tag: str, inner: str) -> Way:
 
 MINIMAX3 = "]<]minimax[>["
 HY = ":opensource"
+HUNYUAN3 = (
+    Way(
+        (
+            f"<tool_call{HY}>",
+            NAME,
+            f"<tool_sep{HY}>\n",
+            Hole.ELEMENTS,
+            f"</tool_call{HY}>",
+        ),
+        opening=f"<tool_calls{HY}>\n",
+        between="\n",
+        closing=f"\n</tool_calls{HY}>",
+        element=Element(
+            (
+                f"<arg_key{HY}>",
+                KEY,
+                f"</arg_key{HY}>\n<arg_value{HY}>",
+                VALUE,
+                f"</arg_value{HY}>\n",
+            )
+        ),
+    ),
+    Way(
+        (f"<tool_call{HY}>", NAME, f"</tool_call{HY}>"),
+        opening=f"<tool_calls{HY}>\n",
+        between="\n",
+        closing=f"\n</tool_calls{HY}>",
+        known=True,
+    ),
+)
+
+SEED = Element(("<parameter=", KEY, ">", VALUE, "</parameter>\n"))
 
 # Kimi K3: an element for each argument with its type, or all of them as JSON.
 KIMI3 = (
