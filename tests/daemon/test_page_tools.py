@@ -206,6 +206,128 @@ def test_a_file_that_no_question_can_take_leaves(harness: Any, daemon: Any, tmp_
 
 
 @IN_A_BROWSER
+@pytest.mark.parametrize(
+    "leave",
+    ["document.querySelector('#talk').click()", "press('Escape')", "$('ask').requestSubmit()"],
+)
+def test_settings_cover_nothing_longer_than_they_are_wanted(
+    harness: Any, daemon: Any, tmp_path: Path, leave: str
+) -> None:
+    """A click elsewhere, a key or a question puts them away; a click inside does not."""
+
+    async def scene() -> None:
+        async with daemon(harness) as it, browser.opened(it, tmp_path / "profile") as page:
+            await page.until("document.querySelector('#model option')?.value === 'alpha'")
+            await page.value(
+                "press = (key) => $('system').dispatchEvent("
+                "new KeyboardEvent('keydown', { key, bubbles: true }))"
+            )
+            await page.value("$('settings').open = true")
+            await page.value("$('system').click(), press('a')")
+            assert await page.value("$('settings').open")
+            await page.value("$('words').value = 'say hello'")
+            await page.value(leave)
+            assert not await page.value("$('settings').open")
+            assert page.complaints == []
+
+    asyncio.run(scene())
+
+
+@IN_A_BROWSER
+@pytest.mark.parametrize(
+    ("name", "value", "sent"),
+    [
+        ("temperature", "-1", False),
+        ("temperature", "100", True),
+        ("max_tokens", "-5", False),
+        ("max_tokens", "1.5", False),
+        ("max_tokens", "7", True),
+        ("seed", "0.5", False),
+        ("seed", "-1", True),
+    ],
+)
+def test_a_setting_out_of_its_range_sends_no_question(
+    harness: Any, daemon: Any, tmp_path: Path, name: str, value: str, *, sent: bool
+) -> None:
+    """It is shown instead, and the question stays in the line."""
+
+    async def scene() -> None:
+        async with daemon(harness) as it, browser.opened(it, tmp_path / "profile") as page:
+            await page.until("document.querySelector('#model option')?.value === 'alpha'")
+            await page.value(f"$('{name}').value = '{value}'")
+            await page.type("say hello")
+            if sent:
+                await page.until(ENDED)
+                assert await page.value(SAID) == ["say hello", "hello"]
+            else:
+                assert await page.value("$('words').value") == "say hello"
+                assert await page.value("$('settings').open")
+                assert await page.value("current") is None
+
+    asyncio.run(scene())
+
+
+@IN_A_BROWSER
+def test_what_was_said_of_files_is_of_the_last_choice(
+    harness: Any, daemon: Any, tmp_path: Path
+) -> None:
+    """Each refused file is named, and no longer once others were chosen."""
+
+    async def scene() -> None:
+        async with daemon(harness) as it, browser.opened(it, tmp_path / "profile") as page:
+            await page.value(
+                "attach(['a', 'b'].map((name) => new File([new Uint8Array([255])], name)))"
+            )
+            await page.until("/a is not.*\\nb is not/.test($('notice').textContent)")
+            await page.value("attach([new File(['x'], 'c.txt')])")
+            await page.until("files.length === 1 && $('notice').textContent === ''")
+
+    asyncio.run(scene())
+
+
+@IN_A_BROWSER
+def test_a_search_shows_what_it_found_alone(harness: Any, daemon: Any, tmp_path: Path) -> None:
+    """Not the conversation that is open, and a sentence where there is none."""
+    archive.keep(Conversation(name="two", turns=[{"role": "user", "content": "A soup"}]))
+    listed = "[...document.querySelectorAll('#chats .title')].map((one) => one.innerText).join()"
+
+    async def scene() -> None:
+        async with daemon(harness) as it, browser.opened(it, tmp_path / "profile") as page:
+            await page.until("document.querySelector('#model option')?.value === 'alpha'")
+            await page.type("say hello")
+            await page.until(f"{ENDED} && {listed} === 'say hello,A soup'")
+            for words, found in (("soup", "A soup"), ("zzz", ""), ("", "say hello,A soup")):
+                await page.value(f"$('search').value = '{words}', search()")
+                await page.until(f"{listed} === '{found}'")
+                await page.until(
+                    f"($('kept').textContent === '') === {'true' if found else 'false'}"
+                )
+
+    asyncio.run(scene())
+
+
+@IN_A_BROWSER
+def test_the_line_is_as_high_as_its_words_from_the_start(
+    harness: Any, daemon: Any, tmp_path: Path
+) -> None:
+    """Also its first ones, which say what it is for, in a narrow window."""
+
+    async def scene() -> None:
+        async with daemon(harness) as it, browser.opened(it, tmp_path / "profile") as page:
+            for width in (320, 1200):
+                await page.tell(
+                    "Emulation.setDeviceMetricsOverride",
+                    width=width,
+                    height=700,
+                    deviceScaleFactor=1,
+                    mobile=False,
+                )
+                await page.until("$('words').scrollHeight <= $('words').clientHeight")
+
+    asyncio.run(scene())
+
+
+@IN_A_BROWSER
 def test_a_load_shows_its_stage_and_percent(harness: Any, daemon: Any, tmp_path: Path) -> None:
     """They stand where the answer will be."""
     harness.add("gated")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from typing import Any
@@ -73,6 +74,28 @@ def test_who_waits_for_a_slot_is_told_so(harness: Any, daemon: Any) -> None:
         ):
             await first.next("data: ")
             assert await second.next(":") == ": waiting for its turn, 1 in the line"
+
+    asyncio.run(scene())
+
+
+def test_a_turn_is_spoken_of_only_where_there_is_a_line(harness: Any, daemon: Any) -> None:
+    """Who waits for a model that nobody else asked is not told of others."""
+    harness.add("gated")
+    gate = harness.models / "gated.gguf.fifo"
+    os.mkfifo(gate)
+
+    async def scene() -> None:
+        async with (
+            daemon(harness, silence_seconds=SILENCE_SECONDS) as it,
+            it.streaming("say hello", model="gated") as stream,
+        ):
+            words = [await stream.next(":")]
+            while "42%" not in words[-1]:
+                words.append(await stream.next(":"))
+            assert [each for each in words if "turn" in each] == []
+            assert words[0] == ": waiting for the model"
+            await asyncio.to_thread(gate.write_text, "")
+            assert "hello" in "".join(await stream.rest())
 
     asyncio.run(scene())
 

@@ -27,7 +27,7 @@ class EventWriter:
     silence_seconds: float
     eager: bool
     quiet_until: float
-    _why: str = "waiting for its turn"
+    _why: str = "waiting for the model"
     _begun: bool = False
 
     def output(self, event: ChoiceEvent | None, now: float) -> Output:

@@ -233,7 +233,8 @@ async function listChats() {
   try {
     const { keep, chats } = await call("GET", chatsPath());
     listed = chats;
-    $("kept").textContent = keep ? "" : "chat.keep is false: nothing is kept.";
+    const found = chats.length || !searched() ? "" : "No conversation has these words.";
+    $("kept").textContent = keep ? found : "chat.keep is false: nothing is kept.";
     showChats();
   } catch (error) {
     if (isGone(error)) followed();
@@ -242,7 +243,7 @@ async function listChats() {
 }
 
 function showChats() {
-  const unnamed = current && !listed.some((chat) => chat.name === current.name) ? [{ name: current.name, title: titled(current) }] : [];
+  const unnamed = current && !searched() && !listed.some((chat) => chat.name === current.name) ? [{ name: current.name, title: titled(current) }] : [];
   $("chats").replaceChildren(...[...unnamed, ...listed].map(({ name, title }) => make("li", current?.name === name ? { class: "here" } : {},
     make("button", { type: "button", class: "title", title: name, onclick: () => open(name) }, title || name),
     ...(name ? [make("button", { type: "button", class: "remove", "aria-label": `Remove ${title}`, onclick: () => remove(name) }, "×")] : []))));
@@ -660,6 +661,7 @@ $("ask").addEventListener("submit", (event) => {
   if (answering) return stop();
   const words = $("words").value.trim();
   if (!words && !files.length) return undefined;
+  if (!settingsHold()) return undefined;
   tell("");
   $("words").value = "";
   fit();
@@ -676,6 +678,7 @@ $("words").addEventListener("keydown", (event) => {
   if (event.key === "Escape") stop();
 });
 $("words").addEventListener("input", fit);
+window.addEventListener("resize", fit);
 $("new").addEventListener("click", () => { stop(); tell(""); show(null); });
 $("menu").addEventListener("click", () => $("side").classList.toggle("open"));
 $("origins").addEventListener("change", showTalk);

@@ -29,15 +29,28 @@ function marked() {
   $("settings").querySelector("summary").textContent = differs ? "Settings •" : "Settings";
 }
 
+function settingsHold() {
+  // Whether every setting is in its range; one that is not is shown, with the browser's own words.
+  const wrong = $("settings").querySelector(":invalid");
+  $("settings").open = wrong !== null;
+  return wrong === null || wrong.reportValidity();
+}
+
+function leaveSettings(event) {
+  // They cover the talk: a key or a click elsewhere puts them away.
+  if (event.key === "Escape" || (event.type === "click" && !event.target.closest("#settings"))) $("settings").open = false;
+}
+
 // --- Files: text that goes with the next question -----------------------------------------------------
 
 const MAX_FILE_BYTES = 8 * 1024 * 1024;
 let files = [];
 
 async function attach(chosen) {
+  const refused = [];
   for (const file of chosen) {
     if (file.size > MAX_FILE_BYTES) {
-      tell(`${file.name} is larger than 8 MiB.`);
+      refused.push(`${file.name} is larger than 8 MiB.`);
       continue;
     }
     try {
@@ -45,9 +58,10 @@ async function attach(chosen) {
       if (text.includes("\0")) throw new TypeError("not text");
       files.push({ name: file.name, text });
     } catch {
-      tell(`${file.name} is not UTF-8 text, and the models here read text only.`);
+      refused.push(`${file.name} is not UTF-8 text, and only text can be attached here.`);
     }
   }
+  tell(refused.join("\n"));
   showFiles();
 }
 
@@ -139,8 +153,12 @@ function search() {
   searching = setTimeout(listChats, 150);
 }
 
+function searched() {
+  return $("search").value.trim();
+}
+
 function chatsPath() {
-  const words = $("search").value.trim();
+  const words = searched();
   return words ? `chats?words=${encodeURIComponent(words)}` : "chats";
 }
 
@@ -233,6 +251,7 @@ async function colour() {
 
 $("search").addEventListener("input", search);
 $("settings").addEventListener("input", marked);
+for (const type of ["click", "keydown"]) document.addEventListener(type, leaveSettings);
 $("attach").addEventListener("click", () => $("chosen").click());
 $("chosen").addEventListener("change", async () => {
   await attach($("chosen").files);
@@ -246,6 +265,7 @@ document.addEventListener("drop", (event) => {
 });
 
 showSettings(null);
+fit();
 showTalk();
 showModels();
 listChats();
