@@ -173,6 +173,39 @@ def test_any_form_of_a_message_reaches_the_template(path: Path) -> None:
     assert "LATER" in dialogue.turn(templates.chat([*late, Message("user", "SECOND")])).prompt
 
 
+@template
+@pytest.mark.parametrize("tools", [True, False])
+def test_messages_in_an_order_that_a_template_does_not_expect_reach_it(
+    path: Path, tools: bool
+) -> None:
+    """Two system messages, an assistant that begins, and words beside a call."""
+    dialogue = templates.dialogue(path)
+    made = {"tool_calls": [call("zoo_find", {"kind": "ape"}, "call_1")]}
+    told = [
+        Message("assistant", "BESIDE", made),
+        Message("tool", "RESULT", {"tool_call_id": "call_1"}),
+    ]
+    begins = [Message("assistant", "GREETED"), Message("user", "FIRST")]
+    orders = [
+        [
+            Message("system", "EARLY"),
+            Message("user", "FIRST"),
+            Message("assistant", "SAID"),
+            Message("system", "LATE"),
+            Message("user", "SECOND"),
+        ],
+        [*begins],
+        [Message("system", "EARLY"), *begins],
+        [Message("user", "FIRST"), *told],
+        [Message("user", "FIRST"), *told, Message("assistant", "SAID"), Message("user", "SECOND")],
+    ]
+    for turns in orders:
+        prompt = dialogue.turn(templates.chat(turns, [FIND] if tools else [])).prompt
+        forgets = dialogue.format.name == "gpt-oss" and turns == orders[-1]
+        for turn in turns:  # gpt-oss' template drops words beside a call once an answer follows
+            assert turn.content in prompt or (forgets and turn.content == "BESIDE"), turn
+
+
 @pytest.mark.parametrize(
     ("name", "opened", "closed"),
     [

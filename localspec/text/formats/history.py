@@ -23,7 +23,7 @@ from localspec.wire.messages import Message
 
 _ID_LETTERS = 9
 _NOTHING = "…"
-"""The content of an empty assistant message, which templates would refuse."""
+"""The content of an inserted message; templates refuse an empty one."""
 
 
 def prepared(messages: Sequence[Message], form: Format, reads: Reads) -> list[Message]:
@@ -33,7 +33,7 @@ def prepared(messages: Sequence[Message], form: Format, reads: Reads) -> list[Me
     turns = [_spoken(turn, form, reads) for turn in turns]
     turns = _led(turns, reads)
     if reads.alternates:
-        turns = [*_alternating(_merged(turns))]
+        turns = _alternating(_merged(turns))
     return [_shaped(turn, reads) for turn in turns]
 
 
@@ -207,15 +207,29 @@ def _merged(turns: Sequence[Message]) -> list[Message]:
     return found
 
 
-def _alternating(turns: Sequence[Message]) -> Iterator[Message]:
-    """An assistant message inserted where a user message follows a function's result."""
-    last = ""
+def _alternating(turns: Sequence[Message]) -> list[Message]:
+    """The conversation in which users and the assistant alternate, calls and results left aside.
+
+    It begins with a user; a user's message behind a result has an assistant's before it; and words
+    before a call are moved behind its result, where the assistant says more there.
+    """
+    found: list[Message] = []
+    words: list[Message] = []
     for turn in turns:
-        if turn.role == "user" and last == "user":
-            yield Message("assistant", _NOTHING)
-        if turn.role in ("user", "assistant") and "tool_calls" not in turn.extra:
-            last = turn.role
-        yield turn
+        last = words[-1].role if words else ""
+        if turn.role not in ("user", "assistant") or "tool_calls" in turn.extra:
+            found.append(turn)
+            continue
+        if turn.role == "user" == last:
+            found.append(Message("assistant", _NOTHING))
+        if turn.role == "assistant" and not last:
+            found.append(Message("user", _NOTHING))
+        if turn.role == "assistant" == last:
+            found = [one for one in found if one is not words[-1]]
+            turn = Message(turn.role, f"{words[-1].content}\n\n{turn.content}", turn.extra)  # noqa: PLW2901 - the same message
+        found.append(turn)
+        words.append(turn)
+    return found
 
 
 def _shaped(turn: Message, reads: Reads) -> Message:

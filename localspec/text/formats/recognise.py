@@ -25,7 +25,7 @@ USER, AGAIN, SYSTEM, SAID, RESULT, OTHER = (
     "the user asks", "the user asks again", "the system says", "the assistant says",
     "a result comes", "another result",
 )  # fmt: skip
-THOUGHT = "a thought is had"
+THOUGHT, LATER = "a thought is had", "more is said by the system"
 _ID, _SHORT_ID, _OTHER_ID = "call_0123456789abcdef01234567", "abcdefghi", "abcdefghj"
 FIND: Json = {
     "name": "zoo_find",
@@ -177,8 +177,10 @@ class _Probe:
             system=self._has(system, SYSTEM, USER) and self._has(system, SYSTEM, USER, tools=TOOLS)
         )
         turns = [*user, Message("assistant", SAID)]
-        late = [*turns, Message("system", SYSTEM), Message("user", AGAIN)]
-        self._set(late_system=self._has(late, SYSTEM, AGAIN))
+        late = [*turns, Message("system", LATER), Message("user", AGAIN)]
+        both = [system[0], *late] if self._reads.system else late  # some show the last one only
+        texts = [one.content for one in both if one.role != "assistant"]
+        self._set(late_system=self._has(both, *texts) and self._has(both, *texts, tools=TOOLS))
         self._set(alternates=not self._has([*user, Message("user", AGAIN)], USER, AGAIN))
 
     def _probe_tools(self) -> None:
@@ -234,7 +236,7 @@ class _Probe:
         shown = self._shown([user, self._made(SAID), *results[:1]], TOOLS)
         after = shown.rpartition(USER)[2] if shown else ""
         words, call = after.find(SAID), after.find("ape")
-        self._set(beside=call >= 0 and words < call)
+        self._set(beside=0 <= words < call)
 
     def _probe_thoughts(self) -> None:
         user = Message("user", USER)
