@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
@@ -16,7 +18,8 @@ class Conversation:
 
     `draft` is a key of MODES; `params` are further request fields (temperature, seed, max_tokens).
     The first `trimmed` turns are not sent any more. `name` is that of the file it is kept in, and
-    `stamp` says what was in it when it was last read or written for this conversation.
+    `stamp` says what was in it when it was last read or written for this conversation. `images` are
+    pictures as data: URIs by the labels that stand for them in questions; they are not kept.
     """
 
     model: str | None = None
@@ -28,10 +31,25 @@ class Conversation:
     trimmed: int = 0
     name: str = ""
     stamp: str = ""
+    images: dict[str, str] = field(default_factory=dict)
 
-    def messages(self) -> list[Turn]:
+    def messages(self) -> list[dict[str, Any]]:
         """The turns that are sent, as the API wants them, the system prompt first."""
-        return self._head() + self.turns[self.trimmed :]
+        return [*self._head(), *map(self._sent, self.turns[self.trimmed :])]
+
+    def _sent(self, turn: Turn) -> dict[str, Any]:
+        """The message of a turn: parts where its text has labels of images, each before its own."""
+        labels = [label for label in self.images if label in turn["content"]]
+        if not labels or turn["role"] != "user":
+            return dict(turn)
+        return {"role": turn["role"], "content": [*self._parts(turn["content"], labels)]}
+
+    def _parts(self, text: str, labels: list[str]) -> Iterator[dict[str, Any]]:
+        for piece in re.split(f"({'|'.join(map(re.escape, labels))})", text):
+            if piece in labels:
+                yield {"type": "image_url", "image_url": {"url": self.images[piece]}}
+            if piece.strip():
+                yield {"type": "text", "text": piece}
 
     def whole(self) -> list[Turn]:
         """All messages, those included that are not sent any more."""
@@ -76,6 +94,7 @@ class Conversation:
     def forget(self) -> None:
         """Begin anew, with the same settings."""
         self.turns.clear()
+        self.images.clear()
         self.trimmed, self.name, self.stamp = 0, "", ""
 
     def trim(self, pairs: int) -> int:

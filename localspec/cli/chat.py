@@ -12,7 +12,7 @@ import click
 
 from localspec.chats import archive
 from localspec.chats.transcript import MODES, Conversation
-from localspec.cli import chosen, footer, material, names, presets, render
+from localspec.cli import chosen, footer, material, names, pictures, presets, render
 from localspec.cli.answer import Answer
 from localspec.cli.asking import ask
 from localspec.cli.columns import columns, hung
@@ -53,7 +53,7 @@ _TEMPERATURE = click.FloatRange(SAMPLING["temperature"].low, SAMPLING["temperatu
     multiple=True,
     type=click.Path(path_type=Path),
     metavar="FILE",
-    help="Add a text file to the question; repeatable.",
+    help="Add a text file or a picture to the question; repeatable.",
 )
 @click.option(
     "--prediction",
@@ -111,7 +111,9 @@ def chat(  # noqa: PLR0913  one argument per option is click's way
     git diff | localspec chat "review"
     localspec chat "Add type hints." -f a.py --prediction a.py
     """  # noqa: D301  \b is click's mark for a paragraph that must not be wrapped
-    question = material.gather(" ".join(words), files, sys.stdin)
+    shown = [path for path in files if pictures.is_picture(path)]
+    texts = tuple(path for path in files if path not in shown)
+    question = material.gather(" ".join(words), texts, sys.stdin)
     verbose = stats if verbose is None else verbose  # as the option was called before
     if model is not None and "/" in model:
         from localspec.cli import fetching  # noqa: PLC0415  what asks the Hub is slow to import
@@ -129,6 +131,9 @@ def chat(  # noqa: PLR0913  one argument per option is click's way
         if not question:
             raise click.UsageError("--prediction is of one answer: give a PROMPT.")
         conversation.params["prediction"] = material.read(prediction)
+    if shown:
+        labels = [pictures.attach(conversation, path) for path in shown]
+        question = "\n\n".join([*([question] if question else []), *labels])
     if question:
         sink = _sink(as_json=as_json, stream=stream, colour=colour_origins)
         conversation.take_back("user")  # one that a crash left without an answer

@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -13,7 +14,7 @@ import click
 from localspec import ranges
 from localspec.chats import archive
 from localspec.chats.transcript import MODES
-from localspec.cli import clipboard, footer, material, presets
+from localspec.cli import clipboard, footer, material, pictures, presets
 from localspec.cli.answer import echoed
 from localspec.cli.columns import cut, hung
 from localspec.cli.opening import PROMPT
@@ -153,16 +154,25 @@ def _number(name: str, text: str) -> float:
 
 
 def _file(talk: Talk, name: str) -> None:
+    _attach(talk, "/file", name, lambda path: material.fenced(path.name, material.read(path)))
+
+
+def _image(talk: Talk, name: str) -> None:
+    _attach(talk, "/image", name, partial(pictures.attach, talk.conversation))
+
+
+def _attach(talk: Talk, command: str, name: str, read: Callable[[Path], str]) -> None:
+    """Attach what `read` makes of the file, or take all files off again."""
     if name == _NONE:
-        talk.say(talk.detach() or "No file is attached; /file PATH attaches one.")
+        talk.say(talk.detach() or f"No file is attached; {command} PATH attaches one.")
         return
     if name:
         path = Path(name).expanduser()
-        talk.attached.append(Attached(path.name, material.fenced(path.name, material.read(path))))
+        talk.attached.append(Attached(path.name, read(path)))
     elif not talk.attached:
-        raise RequestError("No file is attached.", fix="/file PATH attaches one.")
+        raise RequestError("No file is attached.", fix=f"{command} PATH attaches one.")
     names = ", ".join(file.name for file in talk.attached)
-    talk.say(f"attached to the next question: {names} (/file - takes them off)")
+    talk.say(f"attached to the next question: {names} ({command} - takes them off)")
 
 
 def _edit(talk: Talk, _: str) -> None:
@@ -351,6 +361,7 @@ COMMANDS: dict[str, Command] = {
         _set, "Set temperature, seed, max_tokens ...; - resets.", lambda _: [*SETTINGS]
     ),
     "/file": Command(_file, "Add a text file to the next question; - takes it off.", _nothing),
+    "/image": Command(_image, "Add a picture to the next question; - takes it off.", _nothing),
     "/edit": Command(_edit, "Change the last question in $EDITOR and ask it.", _nothing),
     "/regen": Command(_regen, "Answer the last question again.", _nothing),
     "/undo": Command(_undo, "Take the last question back into the line.", _nothing),

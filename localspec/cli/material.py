@@ -40,7 +40,7 @@ def _text(data: bytes, origin: str) -> str:
     if data.startswith(_PICTURES) or data[8:12] == b"WEBP":
         raise RequestError(
             f"{origin} is a picture, and is no text.",
-            fix="Send it by an API (docs/api.md, Images), or describe it in words.",
+            fix="/image PATH attaches it, and so does localspec chat -f.",
         )
     try:
         return data.decode()

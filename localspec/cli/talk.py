@@ -167,7 +167,23 @@ class Talk:
         """Ask for the next turn; what arrived is kept, whatever ended it.
 
         `before` is the conversation that it changes, which stays until the new answer has text.
+        Images that were refused leave by themselves.
         """
+        try:
+            self._answer(before)
+        except RequestError as error:
+            if self.conversation.images and ".content[" in (error.param or ""):
+                error.fix = f"{error.fix}\n{self._leave_images_out()}".strip()
+            raise
+
+    def _leave_images_out(self) -> str:
+        """Forget the conversation's images. Returns a sentence that names them."""
+        labels = [*self.conversation.images]
+        self.conversation.images.clear()
+        self.attached = [file for file in self.attached if file.text not in labels]
+        return f"Not sent any more: {' and '.join(labels)}."
+
+    def _answer(self, before: Sequence[Turn]) -> None:
         if not before:  # that one stays on disk, too
             self.keep(aloud=False)  # the fault may be why there is no answer, and is told then
         try:
@@ -213,6 +229,8 @@ class Talk:
         """Go on with another conversation, and show how it ended."""
         self.conversation = conversation
         self.ended, self.thoughts = None, ""
+        if any("[image: " in turn["content"] for turn in conversation.turns):
+            self.say("Its images are not kept; /image PATH attaches one again.")
         self.next_line = conversation.take_back("user") or ""
         answers = f", answered by {conversation.model}" if conversation.model else ""
         self.say(f"{conversation.name}: {turns(conversation.count)}{answers}")

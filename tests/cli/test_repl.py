@@ -281,4 +281,5 @@ def test_tab_completes_commands_their_words_and_paths_only(
     assert completions(talk, "/set temp") == ["temperature"]
     assert completions(talk, f"/file {home}/not") == ["es.txt"]
     assert completions(talk, f"/file {home}/my n") == ["otes.txt"]
+    assert completions(talk, f"/image {home}/my n") == ["otes.txt"]
     assert completions(talk, "draw o") == []

@@ -8,6 +8,7 @@ import io
 import struct
 import zlib
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import anthropic
@@ -19,6 +20,10 @@ import pytest
 import tiny
 from PIL import Image
 
+from localspec.chats.transcript import Conversation
+from localspec.cli import pictures
+from localspec.client import Client, End
+from localspec.errors import RequestError
 from localspec_daemon.supervisor.worker import COMMAND
 
 ROWS = 81
@@ -271,6 +276,26 @@ def test_a_model_without_a_projector_says_so(harness: Any, seeing: Any) -> None:
             ]
             assert chat(client, b"", model="blind", messages=given).status_code == 200
             assert chat(client, b"", model="alpha", messages=given).status_code == 200
+
+    seeing(scene)
+
+
+def test_a_picture_of_the_chat_is_seen_or_the_reason_said(
+    harness: Any, seeing: Any, tmp_path: Path
+) -> None:
+    """`/image` and `chat -f` send it as any client does."""
+    (tmp_path / "cat.png").write_bytes(file_of(1))
+    conversation = Conversation(params={"max_tokens": 4})
+    conversation.say("user", f"What is {pictures.attach(conversation, tmp_path / 'cat.png')}?")
+
+    def scene() -> None:
+        client = Client(harness.socket)
+        events = [*client.chat(conversation.messages(), model="alpha", **conversation.params)]
+        [ended] = [one for one in events if isinstance(one, End)]
+        assert ended.usage["prompt_tokens"] > ROWS
+        with pytest.raises(RequestError, match="there is no projector for it") as refused:
+            [*client.chat(conversation.messages(), model="blind")]
+        assert refused.value.param == "messages[0].content[1]"
 
     seeing(scene)
 
