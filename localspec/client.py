@@ -9,7 +9,7 @@ import json
 import os
 import socket
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -350,7 +350,26 @@ def _completion_text(chunk: Json) -> str:
     return choices[0].get("text") or ""
 
 
+def other_version(daemon: str) -> str:
+    """A sentence about a daemon of another version than this command; "" for one of the same."""
+    from importlib import metadata  # noqa: PLC0415  slow to import, and only errors ask
+
+    with suppress(metadata.PackageNotFoundError):  # a checkout that is not installed
+        if (own := metadata.version("localspec")) != daemon:
+            return f"The daemon is LocalSpec {daemon}, and this command {own}: localspec restart"
+    return ""
+
+
 def _error_of(response: HTTPResponse) -> LocalSpecError:
+    """The error of a response; the reason may be that the daemon is of another version."""
+    error = _told(response)
+    name, _, version = response.headers.get("Server", "").partition("/")
+    if name == "localspec" and (said := other_version(version)):
+        error.fix = f"{error.fix}\n{said}".strip()
+    return error
+
+
+def _told(response: HTTPResponse) -> LocalSpecError:
     try:
         error = _error_from(json.loads(response.read())["error"])
     except (ValueError, KeyError, TypeError, AttributeError):

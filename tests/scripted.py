@@ -109,6 +109,7 @@ class Peer:
     left: threading.Event = field(default_factory=threading.Event)
     held: threading.Event = field(default_factory=threading.Event)
     port: int = 0
+    server: str = "scripted"
 
     def __enter__(self) -> Self:
         self._directory = tempfile.TemporaryDirectory(prefix="ls")  # a path of few bytes
@@ -157,6 +158,10 @@ class _Handler(BaseHTTPRequestHandler):
             "/v1/models": {"object": "list", "data": self.peer.models},
         }
         self._json(200, known[self.path])
+
+    def version_string(self) -> str:
+        """The header "Server"."""
+        return self.peer.server
 
     def do_POST(self) -> None:
         body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))

@@ -16,6 +16,10 @@ ROWS, COLUMNS = 40, 100
 PATIENCE_SECONDS = 30.0
 
 
+PIECE = 1024
+"""Bytes that a terminal takes at once: a kernel's buffer holds four times as many."""
+
+
 class Terminal:
     """One chat, from its beginning until Ctrl-D."""
 
@@ -28,9 +32,15 @@ class Terminal:
         self._shown = b""
 
     def type(self, keys: str) -> float:
-        """As somebody at its keyboard; when that was."""
-        typed_at = time.monotonic()
-        os.write(self._handle, keys.encode())
+        """As somebody at its keyboard; when that began. What it shows meanwhile is read."""
+        typed_at, data = time.monotonic(), keys.encode()
+        while data:
+            shows, takes, _ = select.select([self._handle], [self._handle], [], PATIENCE_SECONDS)
+            assert shows or takes, self._shown[-300:]
+            if shows:
+                self._shown += os.read(self._handle, 65536)
+            if takes:
+                data = data[os.write(self._handle, data[:PIECE]) :]
         return typed_at
 
     def until(self, pattern: str) -> tuple[str, float]:

@@ -9,7 +9,7 @@ import textwrap
 from typing import TextIO
 
 _COMMAND = re.compile(r"localspec(?: [a-z][a-z-]*)+(?: [A-Z]+)*")
-_SENTENCE = re.compile(r"\s*[A-Z][a-z]|.*\. ")
+_SENTENCE = re.compile(r"\s*[A-Z][a-z]|.*[.!?](\s|$)")
 _UNIT = re.compile(r"(?<=\d) (?=[^\W\d_])|(?<=\d,) (?=[\d.]+\])")
 """Between a number and what it counts, and between the ends of an interval."""
 _GLUE = "\ue000"
@@ -65,14 +65,15 @@ def wrapped(text: str, width: int) -> str:
 
 
 def advice(line: str, width: int | None) -> str:
-    """The remedy, indented by two: sentences are folded between words, but no command of ours is.
+    """The remedy, indented as it is: sentences are folded between words, but no command of ours is.
 
     A line that is no sentence is a command to be copied, and is left alone.
     """
     if width is None or len(line) <= width or not _SENTENCE.match(line):
         return line
     whole = _COMMAND.sub(lambda found: found[0].replace(" ", _GLUE), line.strip())
-    return hung("  ", whole, width).replace(_GLUE, " ")
+    indent = line[: len(line) - len(line.lstrip())]
+    return hung(indent, whole, width).replace(_GLUE, " ")
 
 
 def folded(row: str, value: str, width: int | None) -> list[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import contextlib
 import json
 import os
 import sys
@@ -145,6 +146,8 @@ def _write(tool: str, recipe: Recipe, text: str) -> None:
     record["file"] = known["file"] if known else _coded(before)
     record["whole"] = not known or (known["whole"] and there_now == known["after"])
     record["after"] = after
+    made = [str(each) for each in path.parents if not each.exists()]
+    record["made"] = made or (known or {}).get("made", [])
     paths.make_private(_records())
     paths.write_atomically(_records() / f"{tool}.json", json.dumps(record).encode())
     mode = path.stat().st_mode & 0o777 if before is not None else 0o600
@@ -171,6 +174,9 @@ def _restored(tool: str, recipe: Recipe) -> str:
             paths.write_atomically(path, left, path.stat().st_mode & 0o777)
         else:
             path.unlink()
+            for made in record.get("made", []):
+                with contextlib.suppress(OSError):  # somebody else has put something there
+                    Path(made).rmdir()
     (_records() / f"{tool}.json").unlink()
     return f"restored: {path}"
 

@@ -17,7 +17,7 @@ from localspec import built, paths
 from localspec.catalog.devices import Present
 from localspec.catalog.header import Header
 from localspec.cli import findings, waiting
-from localspec.cli.columns import columns, hung
+from localspec.cli.columns import advice, columns, hung
 from localspec.cli.findings import Finding, failed, fine, wrong
 from localspec.client import Client
 from localspec.config import Config
@@ -72,7 +72,7 @@ def _show(finding: Finding) -> None:
     else:
         wrong = hung(f"WRONG  {finding.what:12} ", said, columns())
         click.echo(click.style(wrong, fg="red"))
-        click.echo(escaped(f"{'':19} {finding.fix}"))
+        click.echo(advice(escaped(f"{'':20}{finding.fix}"), columns()))
 
 
 def _examine() -> Iterator[Finding]:

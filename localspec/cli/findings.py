@@ -26,7 +26,7 @@ from localspec.catalog.memory import outline, show_bytes
 from localspec.catalog.plan import Wish
 from localspec.catalog.registry import Registry, Resolved
 from localspec.cli.plan import with_head
-from localspec.client import Client, Json
+from localspec.client import Client, Json, other_version
 from localspec.config import Config
 from localspec.errors import BadPair, LocalSpecError, NotRunning, UnknownModel
 
@@ -182,6 +182,8 @@ def _silent(socket: Path | None) -> Finding:
 
 
 def _running(report: Json) -> Iterator[Finding]:
+    if said := other_version(report["version"]):
+        yield wrong("version", said, "localspec restart")
     if report.get("updated"):
         said = f"LocalSpec was updated since pid {report['pid']} started, which runs the old code."
         yield wrong("daemon", said, "localspec restart")

@@ -6,7 +6,6 @@ import json
 import os
 import re
 import sys
-import time
 from collections.abc import Callable
 from dataclasses import asdict
 from typing import IO, Protocol, TextIO
@@ -87,32 +86,20 @@ class SilentSink:
         """Nothing to show at all."""
 
 
-LONG_SECONDS = 1.0
-"""Nobody waits longer without a word of what is going on."""
-
-
 class Notice:
     """One line on stderr that names the present wait; replaced in place on a terminal.
 
-    In a file or a pipe, where a line stays, only what is waited for longer than LONG_SECONDS is
-    said, once per stage.
+    Only a person waits: a file or a pipe is told nothing, as cron would mail every line.
     """
 
-    def __init__(
-        self, stream: TextIO | None = None, clock: Callable[[], float] = time.monotonic
-    ) -> None:
+    def __init__(self, stream: TextIO | None = None) -> None:
         self._stream = stream or sys.stderr
-        self._clock = clock
-        self._begun: float | None = None
         self._shown = ""
 
     def show(self, text: str) -> None:
         """Replace the line; where lines cannot be replaced, print only when the stage changes."""
         text = printable(text).replace("\n", " ")
-        if text == self._shown:
-            return
-        self._begun = self._clock() if self._begun is None else self._begun
-        if not self._stream.isatty() and self._clock() - self._begun < LONG_SECONDS:
+        if text == self._shown or not self._stream.isatty():
             return
         if can_redraw(self._stream):
             room = (columns(self._stream) or 0) - 1  # a folded line could not be replaced

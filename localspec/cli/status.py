@@ -12,7 +12,7 @@ import click
 from localspec.cli import chosen
 from localspec.cli.columns import columns, hung
 from localspec.cli.waiting import stage
-from localspec.client import Json
+from localspec.client import Json, other_version
 from localspec.errors import NotRunning, escaped
 
 LABEL_WIDTH = len("speculation")
@@ -74,6 +74,8 @@ def _head(report: Json) -> str:
 
 
 def _daemon_rows(report: Json) -> Iterator[tuple[str, str]]:
+    if said := other_version(report["version"]):
+        yield "version", said
     if report.get("updated"):
         yield "updated", "since the daemon started, which runs the old code; localspec restart"
     if report.get("config_error"):

@@ -10,13 +10,15 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from localspec.cli import launch
-from localspec.cli.render import LONG_SECONDS, Notice
+from localspec.cli.render import Notice
 from localspec.errors import LocalSpecError
 
 if TYPE_CHECKING:
     from localspec.client import Client, Json
 
 _LOOK_SECONDS = 0.1
+_LONG_SECONDS = 1.0
+"""A person at a terminal waits no longer without a word of what is going on."""
 
 _LOADING = re.compile(r"loading (?P<stage>\w+) (?P<percent>\d+%)")
 _STAGES = {
@@ -39,7 +41,7 @@ def shown(text: str, notice: Notice | None = None) -> Iterator[None]:
     shown, over = notice or Notice(), threading.Event()
 
     def say() -> None:
-        while not over.wait(LONG_SECONDS / 2):
+        while not over.wait(_LONG_SECONDS / 2):
             shown.show(text)
 
     thread = threading.Thread(target=say, daemon=True)

@@ -144,6 +144,25 @@ def test_a_pasted_text_of_several_lines_waits_whole(peer: Peer, terminal: Termin
     assert peer.question["messages"][-1]["content"] == "def f():\n    return 1"
 
 
+@pytest.mark.parametrize("text", ["a line of it\n" * 8000, "word " * 20_000])
+def test_a_long_pasted_text_is_one_question(peer: Peer, text: str) -> None:
+    """A hundred thousand characters, at a prompt and beside an answer, in one line or in many."""
+    first = Paused(answer("one"))
+    peer.streams = [answer("zero"), first, answer("two")]
+    with opened(peer) as terminal:
+        pasted = f"{PASTE}{text}end".replace("\n", "\r") + PASTED
+        terminal.type(f"{pasted}\r")
+        terminal.until("zero")
+        assert peer.question["messages"][-1]["content"] == f"{text}end"
+        terminal.type("next\r")
+        terminal.until("one")
+        terminal.type(pasted)
+        first.more.set()
+        terminal.type("\r")
+        terminal.until("two")
+        assert peer.question["messages"][-1]["content"] == f"{text}end"
+
+
 def test_typing_leaves_no_trace_in_the_answer() -> None:
     """Lines that are drawn, printed and typed among each other leave only what was printed."""
     glass = FakeTerminal(30, 20)

@@ -14,6 +14,7 @@ import subprocess
 import sys
 import termios
 from collections.abc import Sequence
+from importlib import metadata
 from pathlib import Path
 from typing import Any, get_args
 
@@ -240,6 +241,21 @@ def test_what_was_said_before_an_error_is_printed(peer: Peer) -> None:
     assert result.stderr.endswith("error: The worker died.\n  Try again.\n")
 
 
+@pytest.mark.parametrize("older", ["0.0.1", "99.0"])
+def test_an_error_of_a_daemon_of_another_version_says_so(peer: Peer, older: str) -> None:
+    """It may be the reason; one of the same version, or another server, says nothing of it."""
+    refused = (404, {"error": {"message": "Nothing is served at this path.", "code": "not_found"}})
+    own = metadata.version("localspec")
+    hint = f"The daemon is LocalSpec {older}, and this command {own}: localspec restart"
+    for server, said in ((older, True), (own, False), ("", False)):
+        peer.server = f"localspec/{server}" if server else "llama.cpp"
+        peer.streams = [refused]
+        assert (hint in chat("hi").stderr) is said
+    peer.status |= {"version": older, "uptime_seconds": 1.0}
+    shown = CliRunner().invoke(cli, ["status"]).stdout
+    assert hint in shown
+
+
 LOADING = [f": loading target {n}%\n\n".encode() for n in range(100)]
 
 
@@ -250,17 +266,16 @@ def test_loading_is_told_once_per_stage_where_lines_cannot_be_replaced(peer: Pee
     assert lines == ["reading the model 0%", "reading the draft model 3%"]
 
 
-def test_a_file_hears_only_of_what_takes_long() -> None:
-    """A log need not know what took no time; of a long wait it has one line for each stage."""
-    now = 0.0
+def test_a_pipe_hears_of_no_wait(peer: Peer) -> None:
+    """A script, or cron, which mails all that is said, gets the answer and nothing else."""
+    peer.streams = [[*LOADING, b": loading draft 3%\n\n", *answer("ok")]]
+    result = chat("hi")
+    assert (result.stdout, result.stderr) == ("ok\n", "")
     log = io.StringIO()
-    notice = render.Notice(log, lambda: now)
-    for percent in range(100):
-        now = percent / 10
-        notice.show(f"reading the model {percent}%")
+    notice = render.Notice(log)
+    notice.show("reading the model 10%")
     notice.clear()
-    notice.show("measuring this machine")
-    assert log.getvalue() == "reading the model 10%\nmeasuring this machine\n"
+    assert not log.getvalue()
 
 
 @pytest.mark.parametrize(

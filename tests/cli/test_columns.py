@@ -73,6 +73,23 @@ def test_advice_is_folded_and_its_commands_stay_whole(words: str, width: int) ->
     assert names.split("\n")[1:] == ["  qwen2.5-coder-0.5b-instruct."]
 
 
+@given(
+    WORDS,
+    st.sampled_from(["a model: ", "`localspec logs`: ", "GET /x ", "2 of ", "localspec "]),
+    st.integers(44, 100),
+    st.sampled_from(["  ", " " * 20]),
+)
+def test_advice_is_folded_however_it_begins(
+    words: str, begun: str, width: int, indent: str
+) -> None:
+    """A sentence is what ends as one does; what ends otherwise is a command to be copied."""
+    line = f"{indent}{begun}{words}"
+    assert advice(line, width) == line
+    rows = advice(f"{line}.", width).split("\n")
+    assert all(len(row) <= width or " " not in row.strip() for row in rows)
+    assert " ".join(" ".join(rows).split()) == " ".join(f"{line}.".split())
+
+
 def test_a_window_is_that_of_the_stream_which_is_written_to(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

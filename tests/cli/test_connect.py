@@ -172,6 +172,24 @@ def test_a_tool_that_needs_tcp_says_how(home: Path) -> None:
     assert list(home.rglob("opencode.json")) == []
 
 
+@pytest.mark.parametrize("tool", [name for name, recipe in RECIPES.items() if recipe.file])
+@pytest.mark.parametrize("elsewhere", ["", "other/config"])
+def test_nothing_is_left_of_what_was_written_and_undone(
+    door: Path, monkeypatch: pytest.MonkeyPatch, tool: str, elsewhere: str
+) -> None:
+    """Under the usual directory of configurations or another; made directories go, too."""
+    if elsewhere:
+        monkeypatch.setenv("LOCALSPEC_CONFIG", str(paths.config_file()))
+        monkeypatch.setenv("XDG_CONFIG_HOME", str(door / elsewhere))
+    before = sorted(door.rglob("*"))
+    assert connect(tool, "--write").exit_code == 0
+    assert file_of(tool).is_relative_to(door)
+    assert connect(tool, "--write").exit_code == 0
+    assert connect(tool, "--restore").exit_code == 0
+    left = [each for each in sorted(door.rglob("*")) if each.name != "connections"]
+    assert left == before
+
+
 @pytest.mark.parametrize("answer", ["y\n", "--yes"])
 def test_a_door_is_opened_when_it_is_needed_and_closed_again(home: Path, answer: str) -> None:
     """With everything that the configuration said before; the last tool closes it."""

@@ -8,6 +8,7 @@ import signal
 import socket
 import tempfile
 from collections.abc import Callable, Iterator
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -236,7 +237,8 @@ def test_a_sound_machine_is_one_screen_without_a_complaint(tmp_path: Path) -> No
 
 def report(**model: Any) -> dict[str, Any]:
     """The status of a daemon with one model."""
-    return {"pid": 7, "version": "1", "models": [{"name": "big", "state": "ready", **model}]}
+    version = metadata.version("localspec")
+    return {"pid": 7, "version": version, "models": [{"name": "big", "state": "ready", **model}]}
 
 
 @pytest.mark.parametrize("state", ["ready", "loading", "unloaded"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from importlib import metadata
 from typing import Any
 
 import pytest
@@ -45,7 +46,7 @@ MODEL: dict[str, Any] = {
     "accepted": {"lookup": 57, "model": 0},
 }
 REPORT: dict[str, Any] = {
-    "version": "0.1.0",
+    "version": metadata.version("localspec"),
     "updated": False,
     "pid": 4242,
     "uptime_seconds": 11_520.5,
@@ -77,7 +78,7 @@ def shown(peer: Peer, **changes: Any) -> str:
 @pytest.mark.parametrize(
     "fact",
     [
-        "localspec 0.1.0 · pid 4242 · up 3 h 12 min · /run/localspec.sock",
+        f"localspec {REPORT['version']} · pid 4242 · up 3 h 12 min · /run/localspec.sock",
         "qwen (default): ready, 1 answering, 2 waiting",
         "last crash signal 11 while decoding",
         "target qwen.gguf, 1.12 GB",

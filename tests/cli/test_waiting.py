@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import itertools
 from typing import Any
 
 import pytest
@@ -16,13 +15,22 @@ from localspec.client import Client
 from localspec.errors import LocalSpecError
 
 
+class Dumb(io.StringIO):
+    """A terminal that can only go on to the next line."""
+
+    def isatty(self) -> bool:
+        """It is one."""
+        return True
+
+
 def told(monkeypatch: pytest.MonkeyPatch, *states: dict[str, Any]) -> tuple[str, str]:
     """The result of `followed` and the notices it showed, over a sequence of statuses."""
-    screen, clock = io.StringIO(), itertools.count(0.0, 10.0).__next__
+    screen = Dumb()
+    monkeypatch.setenv("TERM", "dumb")
     with Peer() as peer:
         monkeypatch.setenv("LOCALSPEC_HOST", peer.host)
         peer.statuses = [{"models": [{"name": "big", **state}]} for state in states]
-        return followed(Client.from_environment(), "big", Notice(screen, clock)), screen.getvalue()
+        return followed(Client.from_environment(), "big", Notice(screen)), screen.getvalue()
 
 
 LOADING = {"state": "loading", "loading": {"stage": "target", "fraction": 0.5}}

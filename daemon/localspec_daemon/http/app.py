@@ -21,7 +21,7 @@ from localspec_daemon.http.routes import TABLE
 from localspec_daemon.http.serve import SILENCE_SECONDS, SUPERVISOR, internal_error
 from localspec_daemon.page import colours, memory, routes
 from localspec_daemon.page.passes import Passes
-from localspec_daemon.supervisor.supervisor import Supervisor
+from localspec_daemon.supervisor.supervisor import VERSION, Supervisor
 
 MAX_REQUEST_ID = 128
 FORBIDDEN = 403
@@ -106,7 +106,8 @@ async def _continue_later(_request: web.Request) -> None:
 
 
 async def _add_headers(request: web.Request, response: web.StreamResponse) -> None:
-    """Add to every response the request's id, the client's or a new one, and CORS headers."""
+    """Add to every response the request's id, the client's or a new one, our name, and CORS."""
+    response.headers["Server"] = f"localspec/{VERSION}"
     given = request.headers.get("X-Request-Id", "")
     known = re.fullmatch(rf"[!-~]{{1,{MAX_REQUEST_ID}}}", given)
     response.headers["X-Request-Id"] = given if known else f"req-{secrets.token_hex(12)}"
