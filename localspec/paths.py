@@ -21,7 +21,7 @@ import sysconfig
 import threading
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, BinaryIO, Literal
 
 import platformdirs
 
@@ -170,6 +170,19 @@ def read_own(path: Path) -> bytes:
         if other_writers(os.fstat(handle)) or place.st_uid not in {os.getuid(), 0} or loose:
             raise PermissionError(errno.EACCES, "others may have written it", str(path))
         return file.read()
+
+
+def open_regular(path: Path) -> BinaryIO:
+    """A file for reading in which anything may stand that the user can name. Raises OSError.
+
+    Also for what is no regular file: opening a FIFO waits for a writer that may never come.
+    """
+    handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    file = os.fdopen(handle, "rb")
+    if not stat.S_ISREG(os.fstat(handle).st_mode):
+        file.close()
+        raise OSError(errno.EINVAL, "it is not a regular file", str(path))
+    return file
 
 
 def close_to_others() -> list[Path]:

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import functools
 import math
-import stat
 import struct
 from collections.abc import Iterable, Mapping
 from fnmatch import fnmatchcase
 from pathlib import Path
 
+from localspec import paths
 from localspec.catalog import header
 from localspec.catalog.header import Header
 from localspec.catalog.reader import FLOAT32, Parsed, Tensor, refuse
@@ -38,14 +38,13 @@ def is_adapter(path: Path) -> bool:
         found = path.stat()
     except OSError:
         return False
-    regular = stat.S_ISREG(found.st_mode)  # opening another kind of file may wait for ever
-    return regular and _says_adapter(path, found.st_size, found.st_mtime)
+    return _says_adapter(path, found.st_size, found.st_mtime)
 
 
 @functools.lru_cache(maxsize=1024)
 def _says_adapter(path: Path, _size: int, _modified: float) -> bool:
     try:
-        with path.open("rb") as file:
+        with paths.open_regular(path) as file:
             return _SAYS_ADAPTER in file.read(_PEEKED_BYTES)
     except OSError:
         return False

@@ -14,6 +14,7 @@ import struct
 from collections.abc import Iterable
 from pathlib import Path
 
+from localspec import paths
 from localspec.catalog import compact_heads, header, pairing, rules
 from localspec.catalog.header import Header
 from localspec.catalog.reader import INT32, UINT32, Array, Parsed
@@ -149,7 +150,7 @@ def _kind(path: Path, _size: int, _modified: float) -> str | None:
     Writers put the architecture first, so most files tell by their first bytes.
     """
     try:
-        with path.open("rb") as file:
+        with paths.open_regular(path) as file:
             start = file.read(_PEEKED_BYTES)
         architecture = _first_key(start)
         if architecture is not None and architecture not in _KINDS and not _named(path):

@@ -96,7 +96,7 @@ def _pieces(parts: Sequence[Path], file: BinaryIO) -> Iterator[int]:
     done = 0
     for part in parts:
         size = part.stat().st_size
-        with part.open("rb") as source:
+        with paths.open_regular(part) as source:
             _copy(source, file, size)
         done += size
         yield done

@@ -48,7 +48,7 @@ def _fetch_once(entry: Entry, destination: Path, on_progress: Report) -> None:
 def _check_present(entry: Entry, path: Path, on_progress: Report) -> None:
     """Check a file that is already here under this name. Raises ChecksumMismatch."""
     digest, done = hashlib.sha256(), 0
-    with path.open("rb") as file:
+    with paths.open_regular(path) as file:
         while chunk := file.read(CHUNK_BYTES):
             digest.update(chunk)
             done += len(chunk)

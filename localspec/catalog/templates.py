@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping
 from fnmatch import fnmatchcase
 from pathlib import Path
 
+from localspec import paths
 from localspec.errors import ConfigError, escaped
 
 MAX_BYTES = 1024 * 1024
@@ -46,7 +47,7 @@ def _read(pattern: str, file: str, folder: Path) -> str:
     path = folder / Path(file).expanduser()
     param = f"models.templates.{pattern}"
     try:
-        with path.open("rb") as opened:
+        with paths.open_regular(path) as opened:
             data = opened.read(MAX_BYTES + 1)
         text = data.decode("utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
