@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import gguf
 import numpy as np
@@ -21,10 +22,18 @@ class Building:
     """A file on its way: keys of its architecture, and random tensors."""
 
     def __init__(
-        self, path: Path, architecture: str, *, sentencepiece: bool = False, packed: bool = False
+        self,
+        path: Path,
+        architecture: str,
+        *,
+        sentencepiece: bool = False,
+        packed: bool = False,
+        **more: Any,
     ) -> None:
         self.path, self.architecture, self.packed = path, architecture, packed
-        self.writer, self.vocabulary = tiny.begun(path, architecture, sentencepiece=sentencepiece)
+        self.writer, self.vocabulary = tiny.begun(
+            path, architecture, sentencepiece=sentencepiece, **more
+        )
         self._random = np.random.default_rng(7)
         plain = {
             "embedding_length": WIDTH,
@@ -379,9 +388,9 @@ OWN_KEYS: dict[str, dict[str, int | None]] = {
 """Keys with other values than those of most; None where a list of them is written instead."""
 
 
-def build(path: Path, architecture: str, *, packed: bool = False) -> Path:
-    """A model of that architecture; `packed` as quantized files are."""
+def build(path: Path, architecture: str, *, packed: bool = False, **more: Any) -> Path:
+    """A model of that architecture; `packed` as quantized files are, `more` as for `tiny.begun`."""
     pieces = architecture in SENTENCEPIECE
-    make = Building(path, architecture, sentencepiece=pieces, packed=packed)
+    make = Building(path, architecture, sentencepiece=pieces, packed=packed, **more)
     KINDS[architecture](make)
     return make.done()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import gguf
 import numpy as np
@@ -45,9 +46,9 @@ def mamba(path: Path, seed: int = 0, *, packed: bool = True, steps: int = STEPS)
     return tiny.ended(writer, path)
 
 
-def lfm2(path: Path, seed: int = 0) -> Path:
+def lfm2(path: Path, seed: int = 0, **more: Any) -> Path:
     """A hybrid: one layer of a short convolution, whose window is a state, and one that attends."""
-    writer, vocabulary = tiny.begun(path, "lfm2", seed)
+    writer, vocabulary = tiny.begun(path, "lfm2", seed, **more)
     writer.add_embedding_length(WIDTH)
     writer.add_block_count(2)
     writer.add_feed_forward_length(INNER)

@@ -198,10 +198,12 @@ def begun(
     specials: tuple[str, ...] = (),
     normal: Collection[str] = (),
     sentencepiece: bool = False,
+    pre: str = "qwen2",
 ) -> tuple[gguf.GGUFWriter, int]:
     """A file with a name, a context length and the tokenizer; and the size of its vocabulary.
 
-    Tokens in `normal` are normal ones, whatever they look like.
+    Tokens in `normal` are normal ones, whatever they look like. `pre` is how llama.cpp cuts a text
+    before it tokenizes by bytes.
     """
     words = SENTENCEPIECES if sentencepiece else (*byte_alphabet(), "th", "he", "in")
     vocabulary = [*words, *SPECIALS]
@@ -218,7 +220,7 @@ def begun(
         writer.add_unk_token_id(vocabulary.index("<|unknown|>"))
     else:
         writer.add_tokenizer_model("gpt2")
-        writer.add_tokenizer_pre("qwen2")
+        writer.add_tokenizer_pre(pre)
         writer.add_token_merges(["t h", "h e", "i n"])
     writer.add_bos_token_id(vocabulary.index("<|endoftext|>"))
     writer.add_eos_token_id(vocabulary.index("<|im_end|>"))

@@ -7,8 +7,9 @@ want logits, after rollback, and in a cache that has grown.
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -28,11 +29,8 @@ from localspec.types import Floats, Row, Token
 SAME = 0.02
 """By so much of their length vectors may differ that come of sums in another order."""
 SLOTS, ROWS = 3, 24
-KINDS = {
-    **{
-        kind: lambda path, kind=kind: architectures.build(path, kind)
-        for kind in architectures.KINDS
-    },
+KINDS: dict[str, Callable[[Path], Path]] = {
+    **{kind: partial(architectures.build, architecture=kind) for kind in architectures.KINDS},
     "lfm2": recurrent.lfm2,
     "mamba": recurrent.mamba,
 }
