@@ -55,6 +55,15 @@ def speaking(path: Path, template: str, end: str, text: str) -> Path:
     return _write(path, template, {end[-1]: _tokens(text, end)}, context=_CONTEXT)
 
 
+def turning(path: Path, template: str, answers: Mapping[str, str]) -> Path:
+    """Write a model that says each text behind a prompt that ends with its character."""
+    pieces = {end: _tokens(text, end) for end, text in answers.items()}
+    both = [piece for each in pieces.values() for piece in each]
+    for piece in {piece for piece in both if both.count(piece) > 1}:
+        raise ValueError(f"{piece!r} comes in two answers, and what follows depends on it alone")
+    return _write(path, template, pieces, context=_CONTEXT)
+
+
 def _tokens(text: str, end: str) -> list[str]:
     """The text in tokens of which none comes twice."""
     tags = {tag for tag in _TAG.findall(text) if text.count(tag) == 1 and not end.endswith(tag)}
