@@ -37,7 +37,7 @@ MOOR = {
 
 
 class Published(NamedTuple):
-    """What a family ships: its template, the format of it, and how its tokenizer cuts texts."""
+    """A published family: its template, the format of it, and how its tokenizer cuts texts."""
 
     template: str
     format: str
