@@ -99,13 +99,16 @@ DIFFERENT = (
         "*test_anthropic_tool_result_with_image",
         f"{_POLICY}of a tool's image it is told that it was",
     ),
-    Difference("*test_anthropic_vision_format_accepted", f"{_POLICY}an attached image is a 400"),
-    Difference("*test_anthropic_vision_base64*", f"{_POLICY}no images", run=False),
+    Difference(
+        "*test_anthropic_vision_format_accepted",
+        f"{_POLICY}an image for a model that does not see is a 400, there a 500",
+    ),
+    Difference("*test_anthropic_vision_base64*", f"{_FILES}a model that sees", run=False),
     Difference(
         "*test_server_sleep_read_only_endpoints", "a figure of ours says whether a model is loaded"
     ),
     Difference(
-        "test_vision_api.py*", f"{_POLICY}only text is read; an attached image is a 400", run=False
+        "test_vision_api.py*", f"{_FILES}a model that sees, and pictures to download", run=False
     ),
     Difference("test_mcp_servers.py*", f"{_ELSEWHERE}tools are run by agents", run=False),
     Difference("test_tools_builtin.py*", f"{_ELSEWHERE}tools are run by agents", run=False),
@@ -176,7 +179,11 @@ DIFFERENT = (
     Difference(
         "test_security.py::test_cors*", f"{_POLICY}no web page speaks to the daemon", run=False
     ),
-    Difference("test_security.py::test_local_media_file*", f"{_POLICY}no images", run=False),
+    Difference(
+        "test_security.py::test_local_media_file*",
+        f"{_POLICY}no file is read because a request names it",
+        run=False,
+    ),
     Difference("test_security.py::test_access_static*", f"{_POLICY}`/` needs the token"),
     Difference(
         "*assistant_prefill[[]prefill1*", "parts of a message are one text, as OpenAI has it"

@@ -157,6 +157,8 @@ def message(index: int, given: ChatMessage) -> Message:
         for name in ("name", "tool_calls", "tool_call_id", "reasoning_content")
         if (value := getattr(given, name)) is not None
     }
+    if given.reasoning is not None:
+        extra.setdefault("reasoning_content", given.reasoning)
     role = ROLES[given.role]
     param = f"messages[{index}].content"
     if given.content is not None:
@@ -196,10 +198,14 @@ def said(role: str, param: str, content: str | list[Part], extra: Json) -> Messa
     """Returns the message with this content. Raises RequestError, which names the part."""
     if isinstance(content, str):
         return Message(role, content, extra)
-    texts, images = [], []
+    texts, images, extra = [], [], dict(extra)
     for index, part in enumerate(content):
         place = f"{param}[{index}]"
-        if is_image(part.type, part.data):
+        if role == "assistant" and part.type == "refusal" and part.refusal is not None:
+            texts.append(part.refusal)
+        elif role == "assistant" and part.type == "thinking" and part.thinking is not None:
+            extra.setdefault("reasoning_content", text(f"{place}.thinking", part.thinking))
+        elif is_image(part.type, part.data):
             if role not in SHOWING:
                 raise no_image(place)
             images.append(image(place, part.data or part.image_url))

@@ -18,10 +18,15 @@ MAX_ALTERNATIVES = 20
 
 
 class Part(msgspec.Struct):
-    """One part of a message's content; `file` or `file_data` holds a file, `image_url` an image."""
+    """One part of a message's content; `file` or `file_data` holds a file, `image_url` an image.
+
+    An assistant may have refused, or thought, in text or, as Mistral has it, in parts of text.
+    """
 
     type: str = "text"
     text: str | None = None
+    refusal: str | None = None
+    thinking: str | list[Part] | None = None
     file: Any = None
     file_data: Any = None
     image_url: Any = None
@@ -34,7 +39,7 @@ class Part(msgspec.Struct):
 
 
 class ChatMessage(msgspec.Struct):
-    """One message. The last four fields are for templates only."""
+    """One message. The last five fields are for templates only; `reasoning` is vLLM's name."""
 
     role: Literal["system", "developer", "user", "assistant", "tool", "function"]
     content: str | list[Part] | None = None
@@ -42,6 +47,7 @@ class ChatMessage(msgspec.Struct):
     tool_calls: list[Any] | None = None
     tool_call_id: str | None = None
     reasoning_content: str | None = None
+    reasoning: str | None = None
 
 
 class StreamOptions(msgspec.Struct):
