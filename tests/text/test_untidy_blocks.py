@@ -92,6 +92,22 @@ def test_marks_around_one_call_may_be_around_two(name: str, text: str) -> None:
 
 
 @pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("hermes", f"```\n<tool_call>\n{CALL}\n</tool_call>\n```"),
+        ("lfm2", '<|tool_call_start|>[\n  get_weather(city="Rome"),\n]<|tool_call_end|>'),
+        ("hermes", f"<tool_call>\n```json\n{CALL}\n```\n</tool_call>"),
+    ],
+)
+def test_a_block_that_is_cut_leaves_no_mark_behind(name: str, text: str) -> None:
+    """Wherever it is cut; a fence alone may still begin words."""
+    for end in range(len(text)):
+        pieces = read(form(name), [text[:end]], cut=True)
+        assert "".join(said(pieces, "content")).strip().strip("`") == ""
+        assert calls(pieces) in ([], [("get_weather", {"city": "Rome"})])
+
+
+@pytest.mark.parametrize(
     ("arguments", "wanted"),
     [
         ('path=r"a\\b"', {"path": "a\\b"}),

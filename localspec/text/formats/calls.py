@@ -24,7 +24,7 @@ _OTHER_KEYS = frozenset({"id", "type", "tool_call_id", "index"})
 _CALL_KEYS = frozenset({*_NAME_KEYS, *_ARGUMENT_KEYS, *_OTHER_KEYS})
 _NAME = re.compile(r"[\w.:/-]{1,128}")
 _NUMBERED = re.compile(r":\d+$")
-_SURPLUS = "}],;`"
+SURPLUS = "}],;`"
 """Characters that some models write once too often before a closing mark."""
 _LONGEST_NAME = 128
 """Limit of a function name in characters; an object with a longer first key is no call."""
@@ -352,7 +352,7 @@ class Calls:
         """The place after a mark, and after surplus characters before it; None if there is none."""
         while (behind := (yield from self.tape.mark(at, mark))) is None:
             at = yield from self.tape.blank(at)
-            if (char := (yield from self.tape.peek(at))) not in _SURPLUS or not char:
+            if (char := (yield from self.tape.peek(at))) not in SURPLUS or not char:
                 return None
             at += 1
         return behind
@@ -360,7 +360,7 @@ class Calls:
     def _broke_off(self, mark: str, at: int) -> Reading[bool]:
         """Whether the answer ends before or inside of a mark."""
         place = yield from self.tape.blank(at)
-        rest = self.tape.text[place:].lstrip(_SURPLUS + BLANK)
+        rest = self.tape.text[place:].lstrip(SURPLUS + BLANK)
         return "".join(tokens(mark)).startswith(rest)
 
 

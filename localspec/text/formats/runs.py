@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from localspec.text.formats.calls import Calls, Found
+from localspec.text.formats.calls import SURPLUS, Calls, Found
 from localspec.text.formats.marks import begin, closings, inner_mark, opening
 from localspec.text.formats.offer import Offer
 from localspec.text.formats.parts import Format, Way
@@ -74,7 +74,14 @@ class Runs:
                     tape.give("markup", place)
                     self._fence = True
                     return True
+        if tape.ended and tape.cut and self._begins_call(tape.text[place:]):
+            tape.give("markup", len(tape.text))  # and the call in it, whose fence is missing
         return False
+
+    def _begins_call(self, text: str) -> bool:
+        """Whether a text begins with a mark of calls, or is the beginning of one."""
+        marks = [mark for mark in self.openings if mark != "{"]
+        return any(text.startswith(mark) or mark.startswith(text) for mark in marks)
 
     def end(self, mark: str, at: int) -> Reading[int | None]:
         """The place after known calls that begin with `mark` at `at`; None without any."""
@@ -157,16 +164,11 @@ class Runs:
     def _is_end(self, way: Way, marks: Sequence[str]) -> bool:
         """Whether the rest is only the beginning of what may follow a call."""
         rest = "".join(self.tape.text.split())
-        ends = [
-            *marks,
-            f"{''.join(marks[1:])}{marks[0] if marks else ''}",
-            way.between,
-            ",",
-            ";",
-            "}",
-            "]",
-        ]
-        return any("".join(end.split()).startswith(rest) for end in ends)
+        surplus = len(rest) - len(rest.lstrip(SURPLUS))
+        rests = [rest[size:] for size in range(surplus + 1)]
+        ends = [*marks, f"{''.join(marks[1:])}{marks[0] if marks else ''}", way.between, ""]
+        found = ["".join(end.split()) for end in ends]
+        return any(end.startswith(one) for end in found for one in rests)
 
     def _quoted(self, way: Way, at: int, found: Found) -> Reading[int | None]:
         """The place after a call between backticks or in a code fence; None if it is not quoted."""
