@@ -13,11 +13,17 @@ from localspec.config import Config, Speculation
 from localspec.errors import ContextOverflow, RequestError
 from localspec.types import SamplingParams, SourceCount
 from localspec.wire.messages import Delta, Finished, Message, SpeculationReport, Started
-from localspec.wire.values import Timings, Usage
+from localspec.wire.values import Alternative, Timings, TokenLogprob, Usage
 from localspec_daemon.api import openai
 from localspec_daemon.api.dialect import Answer, Caller, ParsedRequest
 from localspec_daemon.api.openai_errors import errors
-from localspec_daemon.api.openai_replies import ChatReply, CompletionReply
+from localspec_daemon.api.openai_replies import (
+    COMPLETION_KIND,
+    ChatReply,
+    CompletionReply,
+    Place,
+    token_logprob,
+)
 from localspec_daemon.api.openai_types import ChatRequest, CompletionRequest
 
 CALLER = Caller("uid:1")
@@ -405,3 +411,25 @@ def test_an_error_body_begins_with_error_and_is_compact() -> None:
     fields_ = msgspec.json.decode(data)["error"]
     assert fields_["type"] == "exceed_context_size_error"
     assert (fields_["n_ctx"], fields_["fix"], fields_["param"]) == (8192, "Shorten it.", None)
+
+
+PIECES = (
+    b"a", "é".encode(), "€x".encode(), b"\xc3", b"\xa9", b"\xe2", b"\x82", b"\xac", b"\xa9b",
+    b"\xf0\x9f", b"\xff",
+)  # fmt: skip
+WHOLE = PIECES[:3]
+
+
+@given(st.lists(st.sampled_from(PIECES), max_size=12))
+def test_an_offset_is_where_the_token_begins_in_the_text(pieces: list[bytes]) -> None:
+    """Of one inside of a character where that begins; whole characters are found at theirs."""
+    tokens = [TokenLogprob(Alternative(index, piece, -1.0)) for index, piece in enumerate(pieces)]
+    told = COMPLETION_KIND.logprobs(tokens, Place())
+    text = b"".join(pieces).decode("utf-8", "replace")
+    offsets = told["text_offset"]
+    assert offsets == sorted(offsets)
+    for piece, offset in zip(pieces, offsets, strict=True):
+        if piece in WHOLE:
+            assert text[offset:].startswith(piece.decode())
+    chat = [token_logprob(token) for token in tokens]
+    assert [bytes(one["bytes"]) for one in chat] == pieces

@@ -42,6 +42,10 @@ class Kind:
     logprobs: Callable[[Sequence[TokenLogprob], Place], Json]
 
 
+_BITS, _GOES_ON = 0xC0, 0x80
+"""The first two bits of a byte, and those of one that goes on with a character."""
+
+
 @dataclass(slots=True)
 class Place:
     """The offset of the next token in a text, in characters."""
@@ -53,6 +57,8 @@ class Place:
 
     def of(self, piece: bytes) -> int:
         """Returns the offset of a token that writes `piece`, or of the character it is part of."""
+        if piece and piece[0] & _BITS != _GOES_ON:  # a character that was begun is not gone on with
+            self._chars += len(self._decoder.decode(b"", final=True))
         begins = self._chars
         self._chars += len(self._decoder.decode(piece))
         return begins
