@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol, TypeAlias, runt
 import msgspec
 
 from localspec.chain import SamplingParams as SamplingParams  # noqa: PLC0414 - looked for here
+from localspec.forward_counts import ForwardCounts
 
 if TYPE_CHECKING:  # reading settings need not wait for numpy
     import numpy as np
@@ -392,29 +393,11 @@ class Drafter(Protocol):
         """Free what the drafter holds."""
 
 
-@dataclass(slots=True)
-class Forwards:
-    """Counts of a drafter's forwards.
-
-    `count` of them, `changes` of which had other rows than the one before; the latest had `rows`.
-    """
-
-    count: int = 0
-    changes: int = 0
-    rows: int = 0
-
-    def ran(self, rows: int) -> None:
-        """Count a forward."""
-        self.count += 1
-        self.changes += rows != self.rows
-        self.rows = rows
-
-
 @runtime_checkable
 class Computing(Protocol):
     """A drafter that runs a model, and counts its forwards."""
 
-    forwards: Forwards
+    forwards: ForwardCounts
 
 
 @runtime_checkable

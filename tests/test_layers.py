@@ -26,7 +26,7 @@ ROOTS = (REPOSITORY / "localspec", REPOSITORY / "daemon" / "localspec_daemon")
 
 LEAVES = {
     "errors", "chain", "types", "toml", "ranges", "machine", "config", "wire", "paths", "wording",
-    "web_origins", "streams", "outdated", "addresses", "built", "config_checks",
+    "web_origins", "forward_counts", "streams", "outdated", "addresses", "built", "config_checks",
 }  # fmt: skip
 ENGINE = {"engine.core", "engine.kv", "engine.llama", "engine.exactness", "engine.speculation"}
 CORE = {
@@ -38,7 +38,8 @@ MAY_IMPORT: dict[str, set[str]] = {
     "errors": set(),
     "paths": {"errors"},
     "chain": set(),
-    "types": {"errors", "chain"},
+    "forward_counts": set(),
+    "types": {"errors", "chain", "forward_counts"},
     "toml": set(),
     "wording": set(),
     "web_origins": set(),

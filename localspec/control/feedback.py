@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from itertools import accumulate, takewhile
 
 from localspec.control.acceptance import Acceptance, AcceptanceBias
 from localspec.control.batch_cost import BatchCost
 from localspec.control.costs import STEADY, Costs
-from localspec.control.regret import PlainBaseline, PolicyRegret
+from localspec.control.regret import FirstForwards, PlainBaseline, PolicyRegret
 from localspec.control.round import (
     LEVELS,
     NOTHING,
@@ -44,6 +45,7 @@ class PolicyFeedback:
     def __init__(self, costs: Costs, acceptance: Acceptance, multiple: int) -> None:
         self.baseline = PlainBaseline()
         self.regret = PolicyRegret()
+        self.firsts = FirstForwards()
         self.copies = AcceptanceBias()
         self.expected_saving = NOTHING
         self._takes: dict[str, float] = {}
@@ -103,6 +105,7 @@ class PolicyFeedback:
             (self.multiple + batch_cost.extra_rows(len(judged.draft))) * view.cells
             for view, judged in zip(round_.views, round_.judged, strict=True)
         )
+        round_ = self._usual(round_, attended)
         seconds = round_.target_seconds + round_.host_seconds + round_.copy_seconds
         seconds += sum(drafted.seconds for drafted in round_.drafted) + round_.asked_seconds
         self._book(round_, seconds, batch_cost)
@@ -133,6 +136,24 @@ class PolicyFeedback:
             self._learn_acceptance(view, judged, committed)
             if view.stats is not None:
                 view.stats.filling.book(_by(LOOKAHEAD, judged.draft, committed))
+
+    def _usual(self, round_: Round, attended: float) -> Round:
+        """The round as it would be another time, where forwards of it were the first of a kind."""
+        costs, one_seconds = self._costs, self._row_seconds()
+        believed = costs.target(round_.rows, attended)
+        believed += costs.change_seconds * (round_.alike == 0)
+        target_seconds = self.firsts.usual(
+            str(round_.rows), round_.target_seconds, believed, one_seconds, first=round_.first
+        )
+        drafted = []
+        for each in round_.drafted:
+            pending = each.pending + each.guessed
+            believed = costs.draft(each.name, pending, each.depth, each.cells, each.changes)
+            seconds = self.firsts.usual(
+                each.name, each.seconds, believed, one_seconds, first=each.first
+            )
+            drafted.append(replace(each, seconds=seconds))
+        return replace(round_, drafted=tuple(drafted), target_seconds=target_seconds)
 
     def _book(self, round_: Round, seconds: float, batch_cost: BatchCost) -> None:
         """Gain or loss against plain decoding, as that was last measured."""

@@ -230,7 +230,8 @@ class Drafted:
     """The cost of one source's drafting: `depth` forwards after reading `pending` tokens.
 
     `guessed` tokens were read along with those forwards. `cells` are the tokens that its sessions
-    had before them, all together. `changes` of the forwards had other rows than the one before.
+    had before them, all together. `changes` of the forwards had other rows than the one before, and
+    the `first` of some row count was among them.
     """
 
     name: str
@@ -240,6 +241,7 @@ class Drafted:
     cells: int = 0
     guessed: int = 0
     changes: int = 0
+    first: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -257,7 +259,8 @@ class Round:
     `rows` counts all rows of the decode, and `alike` forwards right before it had as many; free
     chains are scored against the `committed` tokens, and some took `asked_seconds` in which nothing
     else ran. `copies` of states took `copy_seconds`. The
-    decode is `regular` where it was one forward of what plain decoding and drafts need.
+    decode is `regular` where it was one forward of what plain decoding and drafts need, and `first`
+    if none before had as many rows since the model was loaded.
     """
 
     rows: int
@@ -272,6 +275,7 @@ class Round:
     copy_seconds: float = 0.0
     asked_seconds: float = 0.0
     regular: bool = True
+    first: bool = False
 
 
 class Policy(Protocol):

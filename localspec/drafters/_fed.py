@@ -20,13 +20,13 @@ import numpy as np
 
 from localspec.engine.kv.slots import common_prefix
 from localspec.errors import EngineError
+from localspec.forward_counts import ForwardCounts
 from localspec.types import (
     STEPS,
     Draft,
     DraftRequest,
     FedBackend,
     Floats,
-    Forwards,
     Probs,
     Proposing,
     Row,
@@ -70,7 +70,7 @@ class FedDrafter:
     ) -> None:
         self.name, self._priors, self.head = name, tuple(priors), head
         self._n_vocab, self._ends = min(n_vocab, head.n_vocab), ends
-        self.forwards = Forwards()
+        self.forwards = ForwardCounts()
         self._memories = [_Memory() for _ in range(head.n_slots)]
         for slot in range(head.n_slots):
             head.truncate(slot, 0)

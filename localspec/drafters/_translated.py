@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, cast
 import numpy as np
 
 from localspec.drafters.model import NAME, ModelDrafter, ModelSession
+from localspec.forward_counts import ForwardCounts
 from localspec.types import (
     Backend,
     Constraint,
@@ -24,7 +25,6 @@ from localspec.types import (
     DraftRequest,
     DraftSession,
     Floats,
-    Forwards,
     Probs,
     Proposing,
     Signal,
@@ -218,7 +218,7 @@ class TranslatedDrafter:
     _unused: Signal = field(default_factory=lambda: Signal(NAME, 0, 0.5))
 
     @property
-    def forwards(self) -> Forwards:
+    def forwards(self) -> ForwardCounts:
         """The draft model's."""
         return self.inner.forwards
 

@@ -15,11 +15,11 @@ from typing import Protocol, cast
 
 import numpy as np
 
+from localspec.forward_counts import ForwardCounts
 from localspec.types import (
     Draft,
     DraftRequest,
     Floats,
-    Forwards,
     Probs,
     Proposing,
     Row,
@@ -103,7 +103,7 @@ class EarlyExitDrafter:
 
     def __init__(self, target: ExitBackend, n_vocab: int, ends: frozenset[Token]) -> None:
         self.target, self._n_vocab, self._ends = target, n_vocab, ends
-        self.forwards = Forwards()
+        self.forwards = ForwardCounts()
 
     def open(
         self,

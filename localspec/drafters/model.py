@@ -23,13 +23,13 @@ from localspec.engine.kv.prefixes import Storable
 from localspec.engine.kv.rollback import Stored, restores
 from localspec.engine.kv.slots import common_prefix
 from localspec.errors import EngineError
+from localspec.forward_counts import ForwardCounts
 from localspec.types import (
     Backend,
     Draft,
     DraftRequest,
     DraftSession,
     Floats,
-    Forwards,
     Probs,
     Proposing,
     Row,
@@ -75,7 +75,7 @@ class ModelDrafter:
         self._context = context
         self._n_vocab = min(n_vocab, context.n_vocab)
         self._ends = ends
-        self.forwards = Forwards()
+        self.forwards = ForwardCounts()
         self._held: list[list[Token]] = [[] for _ in range(context.n_slots)]
         self._open: dict[int, ModelSession] = {}
         self._reading: set[int] = set()

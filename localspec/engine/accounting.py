@@ -29,6 +29,7 @@ class StepTimes(NamedTuple):
     regular: bool
     copies: int
     copy_seconds: float
+    first: bool = False
     late_seconds: float = 0.0
 
     @property
@@ -88,4 +89,5 @@ def observation(
         copy_seconds=took.copy_seconds,
         asked_seconds=proposals.asked_seconds + took.late_seconds,
         regular=took.regular,
+        first=took.first,
     )

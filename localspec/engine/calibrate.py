@@ -15,6 +15,7 @@ from localspec.engine.sampling import Sampler
 from localspec.engine.speculation.states import feed
 from localspec.engine.step import Engine
 from localspec.errors import NoRoom
+from localspec.forward_counts import ForwardCounts
 from localspec.types import (
     Backend,
     Computing,
@@ -22,7 +23,6 @@ from localspec.types import (
     Drafter,
     DraftRequest,
     Floats,
-    Forwards,
     Row,
     SamplingParams,
     Token,
@@ -334,7 +334,7 @@ def _rehearse(
     drafter: Drafter, slot: int, text: list[Token], depths: list[int], clock: Callable[[], float]
 ) -> Iterator[Drafted]:
     """Read the text, then draft so many tokens after it, several times."""
-    forwards = drafter.forwards if isinstance(drafter, Computing) else Forwards()
+    forwards = drafter.forwards if isinstance(drafter, Computing) else ForwardCounts()
     session = drafter.open(slot, text, Sampler(SamplingParams(temperature=0.0)))
     if inputs := getattr(session, "inputs", 0):  # what is read takes as long whatever it says
         feed(session, 0, np.ones((len(text) - 1, inputs), np.float32))

@@ -35,6 +35,7 @@ from localspec.engine.speculation.states import FeatureBackend, StateBackend
 from localspec.engine.speculation.verification import Forward, Outcome, StepOutput, Verification
 from localspec.engine.waiting import Waiting
 from localspec.errors import Busy, NoRoom
+from localspec.forward_counts import ForwardCounts
 from localspec.types import Backend, Branching, Drafter, Floats, Origin, Row, Token
 
 _log = logging.getLogger("localspec.engine")
@@ -90,7 +91,7 @@ class Engine(SlotTexts):
         self._sessions: list[Session] = []
         self._slots: list[Slot] = []
         self._chunks = scheduler.Chunks(limits.prefill_rows)
-        self._before = self._alike = 0
+        self._ran = ForwardCounts()
         self._adapters = Adapters(target)
         self._shift = ContextShift(target, self._drafting)
         self.prefixes = Prefixes(target, drafters.values(), self._slots, clock)
@@ -303,7 +304,7 @@ class Engine(SlotTexts):
             for place in range(start, start + count + padding)
         ]
         self.steps += 1
-        self._forwards(len(rows))
+        self._ran.ran(len(rows))
         self._adapters.use(adapters)
         logits = self.target.decode(rows)
         if padding:
@@ -362,7 +363,7 @@ class Engine(SlotTexts):
             [session for session in going if session.decoding],
             min(self.context, self.shape.cells),
             min(self._chunk_rows(), waiting) + again,
-            self._before,
+            self._ran.rows,
             spare,
         )
 
@@ -389,7 +390,7 @@ class Engine(SlotTexts):
             if not padding:
                 raise
             return self._decode(rows, [])
-        self._forwards(len(rows) + len(padding))
+        self._ran.ran(len(rows) + len(padding))
         return logits
 
     def _times(self, batch: Batch, began: float, before: float, after: float) -> StepTimes:
@@ -399,8 +400,9 @@ class Engine(SlotTexts):
             before,
             after - self._overlap.late,
             self.clock(),
-            rows=self._before,
-            alike=self._alike,
+            rows=self._ran.rows,
+            alike=self._ran.alike,
+            first=self._ran.first,
             read=batch.prompt_rows,
             regular=batch.regular and not self._overlap.ran,
             copies=self._undo.copies,
@@ -426,11 +428,6 @@ class Engine(SlotTexts):
         """Rows of prefill that this step may take."""
         alone = not any(session.decoding or session.request.brief for session in self._sessions)
         return max(self.shape.multiple, self._chunks.rows(alone=alone))
-
-    def _forwards(self, rows: int) -> None:
-        """The target is about to run a forward of so many rows."""
-        self._alike = self._alike + 1 if rows == self._before else 0
-        self._before = rows
 
     # --- learn ------------------------------------------------------------------------------------
 

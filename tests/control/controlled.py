@@ -193,6 +193,7 @@ class Controlled:
                 judged=(VerifiedDraft(draft, kept),),
                 committed=((1,) * (kept + 1),),
                 alike=device.target.alike,
+                first=device.target.first,
             )
         )
 
@@ -203,6 +204,7 @@ class Controlled:
         other = self.others.get(name)
         track = other.track if other else self.device.source
         pending, changed = position - self.read[name] + 1, track.changed
+        known = len(track.known)
         reads = min(pending + len(plan.base), plan.read)
         tail, steps = Draft(), 0
         if reads == pending + len(plan.base):
@@ -224,7 +226,8 @@ class Controlled:
         if plan.stride == 1:
             pending, depth = 1, depth + pending - 1
         seconds, changes = row * cost * self._noise(), track.changed - changed
-        return tail, Drafted(name, pending, depth, seconds, changes=changes), cost
+        first = len(track.known) > known
+        return tail, Drafted(name, pending, depth, seconds, changes=changes, first=first), cost
 
     def _noise(self) -> float:
         spike = 3.0 if self.rng.random() < 0.02 else 1.0

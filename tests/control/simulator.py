@@ -71,7 +71,8 @@ class Machine:
     """True costs in units of one row, which takes `row_seconds`.
 
     `changes` are what the first and the second forward of a row count take more, `draft_changes`
-    the same for the neural source. `noise` is the spread of what is measured.
+    the same for the neural source. `noise` is the spread of what is measured. The first forward of
+    each row count, of either model, takes `first` more: a GPU captures a graph, memory is mapped.
     """
 
     curve: Mapping[int, float]
@@ -82,6 +83,7 @@ class Machine:
     changes: tuple[float, float] = (0.0, 0.0)
     draft_changes: tuple[float, float] = (0.0, 0.0)
     row_seconds: float = 0.03
+    first: float = 0.0
 
     def target(self, rows: int) -> float:
         """One decode like the ones before; between known points the line between them."""
@@ -136,13 +138,18 @@ class Track:
     rows: int = 0
     alike: int = 0
     changed: int = 0
+    known: set[int] = field(default_factory=lambda: {1})
+    first: bool = False
 
-    def forward(self, rows: int, changes: tuple[float, float]) -> float:
+    def forward(self, rows: int, changes: tuple[float, float], first: float = 0.0) -> float:
         """Another one, and what it takes more for not being like those before."""
         self.alike = self.alike + 1 if rows == self.rows else 0
         self.changed += rows != self.rows
         self.rows = rows
-        return changes[self.alike] if self.alike < len(changes) else 0.0
+        self.first = min(rows, 33) not in self.known
+        self.known.add(min(rows, 33))
+        first = first if self.first else 0.0
+        return first + (changes[self.alike] if self.alike < len(changes) else 0.0)
 
 
 @dataclass
@@ -162,15 +169,20 @@ class Device:
     def decode(self, position: int, rows: int) -> float:
         """One forward of the target."""
         machine = self.at(position)
-        return machine.target(rows) + self.target.forward(rows, machine.changes)
+        return machine.target(rows) + self.target.forward(rows, machine.changes, machine.first)
 
     def draft(self, position: int, reads: Sequence[int], steps: int) -> float:
         """Forwards of the source: those that read so many rows, then some of one row."""
         machine, cost = self.at(position), 0.0
         for rows in (*reads, *[1] * steps):
             cost += machine.step + (rows - 1) * machine.read
-            cost += self.source.forward(rows, machine.draft_changes)
+            cost += self.source.forward(rows, machine.draft_changes, machine.first)
         return cost
+
+    @property
+    def firsts(self) -> int:
+        """How many forwards were the first of their row count."""
+        return len(self.target.known) + len(self.source.known) - 2
 
 
 _SURE = [Signal("neural", bucket, sure) for bucket, sure in enumerate(CONFIDENCES)]

@@ -38,6 +38,7 @@ PROFILES = {
 
 SLACK = {
     "test_rows_that_seemed_free_and_are_not[code]": 0.02,
+    "test_rows_that_seemed_free_and_are_not[prose]": 0.03,
     "test_a_machine_that_changes_in_the_middle[busy-Q4_0-code]": 0.035,
     "test_a_machine_that_changes_in_the_middle[busy-Q4_0-prose]": 0.02,
     "test_a_machine_that_changes_in_the_middle[busy-H100 7B-prose]": 0.01,

@@ -18,6 +18,7 @@ from localspec.engine.speculation.guesses import Guesses
 from localspec.engine.speculation.masks import Masks
 from localspec.engine.speculation.states import commit, feed
 from localspec.errors import EngineError
+from localspec.forward_counts import ForwardCounts
 from localspec.types import (
     Computing,
     Draft,
@@ -25,7 +26,6 @@ from localspec.types import (
     DraftRequest,
     DraftSession,
     Floats,
-    Forwards,
     Reading,
     Token,
 )
@@ -286,14 +286,15 @@ class Drafting:
         if all(plan.stride == 1 for plan in plans):  # it was read as it drafts
             forwards, read = forwards + max(read, 1) - 1, 1
         guessed = sum(guess.tokens for guess in guesses)
-        changes = self._ran(name).changes - ran.changes
-        cost = Drafted(name, read, forwards, seconds, cells, guessed, changes)
+        now = self._ran(name)
+        changes, first = now.changes - ran.changes, now.firsts > ran.firsts
+        cost = Drafted(name, read, forwards, seconds, cells, guessed, changes, first)
         return tails, cost, asked_seconds
 
-    def _ran(self, name: str) -> Forwards:
+    def _ran(self, name: str) -> ForwardCounts:
         """The forwards that a drafter has run so far."""
         drafter = self._computing.get(name)
-        return replace(drafter.forwards) if drafter else Forwards()
+        return replace(drafter.forwards) if drafter else ForwardCounts()
 
     def _free(
         self, session: Session, prefix: Draft, budget: int, beside: str | None = None
