@@ -67,7 +67,9 @@ def unpack(pip: Pip, work: Path) -> Path:
             *("-d", str(work), built.requirement()),
         )
         with tarfile.open(next(work.glob("*.tar.gz"))) as archive:
-            archive.extractall(work / "unpacked", filter="data")
+            # Before Python 3.11.4, which Debian 12 is, there are no filters.
+            archive.extraction_filter = getattr(tarfile, "data_filter", None)
+            archive.extractall(work / "unpacked")  # noqa: S202 — what pip fetched, to be built
         next((work / "unpacked").iterdir()).rename(place)
     return place
 
