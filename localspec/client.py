@@ -23,6 +23,7 @@ from localspec.errors import (
     NotRunning,
     RequestError,
     by_code,
+    unreadable,
 )
 
 if TYPE_CHECKING:
@@ -420,4 +421,4 @@ def _token() -> str:
             return ""
         raise ConfigError(f"LOCALSPEC_API_KEY_FILE names {path}, which does not exist.") from None
     except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"The token in {path} cannot be read: {error}.") from error
+        raise ConfigError(f"The token in {path} cannot be read: {unreadable(error)}.") from error

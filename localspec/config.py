@@ -17,7 +17,7 @@ import msgspec
 
 from localspec import config_checks, outdated, paths, ranges, web_origins, wording
 from localspec.addresses import MAX_PORT, is_base_url
-from localspec.errors import ConfigError
+from localspec.errors import ConfigError, unreadable
 from localspec.ranges import Range
 from localspec.types import SamplingParams, Verification
 
@@ -248,13 +248,13 @@ def _kept(path: Path) -> Path:
 
 def _read(path: Path) -> str | None:
     try:
-        with path.open(encoding="utf-8-sig") as file:
+        with paths.open_regular(path) as file:
             _refuse_foreign(path, file.fileno())
-            return file.read()
+            return file.read().decode("utf-8-sig")
     except FileNotFoundError:
         return None
     except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{path} cannot be read: {error}.") from error
+        raise ConfigError(f"{path} cannot be read: {unreadable(error)}.") from error
 
 
 def _refuse_foreign(path: Path, handle: int) -> None:

@@ -288,6 +288,15 @@ def of_system(error: OSError, where: object = None) -> LocalSpecError:
     return LocalSpecError(said, fix=f"ls -ld {place}")
 
 
+def unreadable(error: Exception) -> str:
+    """Why a file could not be read, in words that go behind a colon and end without a dot."""
+    if isinstance(error, OSError):
+        return error.strerror or str(error)
+    if isinstance(error, UnicodeDecodeError):
+        return f"it is not UTF-8 text, by its byte {error.start}"
+    return str(error)
+
+
 def no_embeddings(model: str) -> NotServed:
     """The error of a text model that is asked for embeddings."""
     return NotServed(

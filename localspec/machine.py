@@ -16,7 +16,7 @@ from typing import Any, Literal, TypeAlias
 
 import msgspec
 
-from localspec.errors import ConfigError
+from localspec.errors import ConfigError, unreadable
 
 Curve: TypeAlias = float | dict[int, float]
 """Milliseconds: the same for every row count, or by row count with linear interpolation."""
@@ -154,7 +154,9 @@ def _text(path: Path) -> str:
     try:
         return path.read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"The machine table {path} cannot be read: {error}.") from error
+        raise ConfigError(
+            f"The machine table {path} cannot be read: {unreadable(error)}."
+        ) from error
 
 
 def cards(path: Path) -> tuple[Card, ...]:

@@ -173,16 +173,18 @@ def read_own(path: Path) -> bytes:
 
 
 def open_regular(path: Path) -> BinaryIO:
-    """A file for reading in which anything may stand that the user can name. Raises OSError.
+    """A file of the user's choice, for reading. Raises OSError.
 
-    Also for what is no regular file: opening a FIFO waits for a writer that may never come.
+    Also for what is neither a regular file nor /dev/null: opening a FIFO waits for a writer that
+    may never come, and other devices have no end.
     """
     handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-    file = os.fdopen(handle, "rb")
-    if not stat.S_ISREG(os.fstat(handle).st_mode):
-        file.close()
+    found = os.fstat(handle)
+    empty = stat.S_ISCHR(found.st_mode) and found.st_rdev == Path(os.devnull).stat().st_rdev
+    if not stat.S_ISREG(found.st_mode) and not empty:
+        os.close(handle)
         raise OSError(errno.EINVAL, "it is not a regular file", str(path))
-    return file
+    return os.fdopen(handle, "rb")
 
 
 def close_to_others() -> list[Path]:

@@ -83,8 +83,11 @@ def test_an_unreadable_file_is_named(tmp_path: Path) -> None:
     binary = tmp_path / "binary.toml"
     binary.write_bytes(b"\xff\xfe\x00")
     for path in (tmp_path, binary):
-        with pytest.raises(ConfigError, match=path.name):
+        with pytest.raises(ConfigError, match=path.name) as told:
             load(path)
+        assert told.value.message.count(str(path)) == 1
+        assert "Errno" not in told.value.message
+    assert load(Path(os.devnull)) == Config()
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 
 from localspec import paths
-from localspec.errors import ConfigError, escaped
+from localspec.errors import ConfigError, escaped, unreadable
 
 MAX_BYTES = 1024 * 1024
 """Limit of a template file in bytes; the sandbox allows a quarter of it in characters."""
@@ -51,9 +51,8 @@ def _read(pattern: str, file: str, folder: Path) -> str:
             data = opened.read(MAX_BYTES + 1)
         text = data.decode("utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
-        reason = getattr(error, "strerror", None) or "it is not UTF-8"
         raise ConfigError(
-            escaped(f"The chat template {path} cannot be read: {reason}."),
+            escaped(f"The chat template {path} cannot be read: {unreadable(error)}."),
             fix=f'Correct {param} in the configuration, or write "{CHATML}" there.',
             param=param,
         ) from error

@@ -17,7 +17,7 @@ import tomlkit
 from tomlkit.exceptions import TOMLKitError
 
 from localspec import config, paths, wording
-from localspec.errors import ConfigError
+from localspec.errors import ConfigError, unreadable
 
 Change: TypeAlias = Callable[[tomlkit.TOMLDocument], None]
 
@@ -37,11 +37,11 @@ def apply(
     """
     place = file.resolve()
     try:
-        text = place.read_text(encoding="utf-8-sig") if place.exists() else ""
+        text = _text(place) if place.exists() else ""
         document = tomlkit.parse(text)
     except (OSError, UnicodeDecodeError, TOMLKitError) as error:
         raise ConfigError(
-            f"{file} cannot be changed: {error}.", fix="Correct it by hand."
+            f"{file} cannot be changed: {unreadable(error)}.", fix="Correct it by hand."
         ) from error
     change(document)
     new = tomlkit.dumps(document).rstrip("\n") + "\n"
@@ -50,6 +50,11 @@ def apply(
         raise fault
     mode = place.stat().st_mode & 0o777 if place.exists() else 0o600
     paths.write_atomically(place, new.encode(), mode)
+
+
+def _text(place: Path) -> str:
+    with paths.open_regular(place) as file:
+        return file.read().decode("utf-8-sig")
 
 
 def set_to(key: str, text: str) -> Change:

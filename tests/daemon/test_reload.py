@@ -6,8 +6,11 @@ import asyncio
 import os
 import shutil
 import signal
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
+import pytest
 import tiny
 
 
@@ -71,6 +74,29 @@ def test_a_machine_with_holes_is_told_before_anything_is_loaded(harness: Any, da
             table.write_text(f'name = "n"\nsource = "s"\ntarget = {steady}\ndraft = {steady}\n')
             assert (await it.ask("say hi"))[0] == 200
             assert it.model().load.machine.name == "n"
+
+    asyncio.run(scene())
+
+
+@pytest.mark.parametrize("put", [os.mkfifo, os.mkdir, lambda path: path.symlink_to("/dev/zero")])
+def test_what_is_no_file_is_a_mistake_like_others(
+    harness: Any, daemon: Any, put: Callable[[Path], None]
+) -> None:
+    """In the place of the configuration; the next file there is read."""
+    harness.configure(engine={"slots": 3})
+
+    async def scene() -> None:
+        async with daemon(harness) as it:
+            supervisor, place = it.server.supervisor, harness.config_path
+            text = place.read_text()
+            place.unlink()
+            put(place)
+            await it.until(lambda: "cannot be read" in (supervisor.config_error or ""))
+            assert supervisor.config.engine.slots == 3
+            place.rename(place.with_name("aside"))
+            place.write_text(text.replace("3", "2"))
+            await it.until(lambda: supervisor.config.engine.slots == 2)
+            assert supervisor.config_error is None
 
     asyncio.run(scene())
 

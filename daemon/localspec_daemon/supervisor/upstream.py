@@ -17,7 +17,14 @@ from pathlib import Path
 import aiohttp
 from aiohttp import ClientTimeout
 
-from localspec.errors import ConfigError, LocalSpecError, UpstreamFailed, UpstreamUnavailable
+from localspec import paths
+from localspec.errors import (
+    ConfigError,
+    LocalSpecError,
+    UpstreamFailed,
+    UpstreamUnavailable,
+    unreadable,
+)
 from localspec_daemon.api import relay
 from localspec_daemon.api.relay import Call, Chunks, Route
 
@@ -123,11 +130,13 @@ def _token(to: Route) -> str:
     path = Path(to.upstream.token_file).expanduser()
     key = f"upstream.{to.name}.token_file"
     try:
-        with path.open("rb") as file:
+        with paths.open_regular(path) as file:
             token = file.read(MAX_TOKEN_BYTES).decode("ascii").strip()
             private = not path.stat().st_mode & 0o077
     except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{key}: {path} cannot be read: {error}.", param=key) from error
+        raise ConfigError(
+            f"{key}: {path} cannot be read: {unreadable(error)}.", param=key
+        ) from error
     if not private:
         raise ConfigError(f"{key}: others may read {path}.", fix=f"chmod 600 {path}", param=key)
     if not token or not token.isprintable() or " " in token:
