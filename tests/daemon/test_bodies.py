@@ -210,3 +210,34 @@ def test_thoughts_of_earlier_answers_reach_the_template(given: dict[str, Any]) -
     parsed = CHAT.read(msgspec.json.encode(body), Config(), Caller("uid:1"))
     _, message, _ = parsed.generates[0].messages or []
     assert (message.content, message.extra["reasoning_content"]) == ("x", "hm")
+
+
+PARTS = (
+    "{% for part in m.content %}{% if part.type == 'text' %}{{ part.text }}{% endif %}{% endfor %}"
+)
+READS = {
+    "text": "{{ m.content }}",
+    "parts": PARTS,
+    "either": "{% if m.content is string %}{{ m.content }}{% else %}" + PARTS + "{% endif %}",
+    "parts of others": "{% if m.role != 'user' %}" + PARTS + "{% else %}{{ m.content }}{% endif %}",
+    "parts of users": "{% if m.role == 'user' %}" + PARTS + "{% else %}{{ m.content }}{% endif %}",
+}
+
+
+@pytest.mark.parametrize("reads", READS)
+def test_no_template_loses_the_words_of_a_message(harness: Any, daemon: Any, reads: str) -> None:
+    """Whether it reads texts, parts, or either, and whichever of them the client sends."""
+    template = "{% for m in messages %}<|im_start|>{{ m.role }} " + READS[reads] + "{% endfor %}"
+    (harness.models / "alpha.gguf").unlink()
+    tiny.build(harness.models / "alpha.gguf", template=template)
+    said = [("system", "be brief"), ("user", "why?"), ("assistant", "so"), ("user", "really?")]
+
+    async def scene() -> None:
+        async with daemon(harness, COMMAND) as it:
+            for content in (str, lambda text: [{"type": "text", "text": text}]):
+                messages = [{"role": role, "content": content(text)} for role, text in said]
+                status, told = await it.post("/apply-template", {"messages": messages})
+                assert status == 200, told
+                assert told["prompt"] == "".join(f"<|im_start|>{a} {b}" for a, b in said)
+
+    asyncio.run(scene())

@@ -244,7 +244,7 @@ def _shaped(turn: Message, reads: Reads) -> Message:
     content: Any = turn.content
     if reads.null and calls and not content:
         content = None
-    elif reads.parts:
+    elif turn.role in reads.parts:
         content = [{"type": "text", "text": turn.content}]
     return Message(turn.role, content, extra)
 

@@ -53,8 +53,8 @@ OFFER = Offer([FIND, NOW], thinks=True)
 class Reads:
     """The parts of a conversation that a template reads as they are; others are converted.
 
-    `parts`: contents are lists of parts. `system`, `late_system`: system messages are shown, at
-    the beginning and later. `calls`, `results`: the assistant's calls and their results are shown.
+    `parts`: the roles whose contents are lists of parts. `system`, `late_system`: system messages
+    are shown, at the beginning and later. `calls`, `results`: calls and their results are shown.
     `objects`: arguments are objects. `several`: all calls of one message are shown. `beside`:
     calls are shown after text in the same message. `needs_system`: functions are only shown with a
     system message. `alternates`: no role may come twice in a row. `short_ids`: ids have nine
@@ -62,7 +62,7 @@ class Reads:
     thoughts; "" if none is read. `one_text`: a call has either thoughts or text beside it.
     """
 
-    parts: bool = False
+    parts: frozenset[str] = frozenset()
     system: bool = True
     late_system: bool = True
     calls: bool = True
@@ -168,10 +168,9 @@ class _Probe:
 
     def _probe_contents(self) -> None:
         user = [Message("user", USER)]
-        if not self._has(user, USER):
-            self._set(parts=True)
-            if not self._has(user, USER):
-                self._set(parts=False)
+        self._probe_parts("user", USER)
+        for role, text in (("system", SYSTEM), ("assistant", SAID), ("tool", RESULT)):
+            self._probe_parts(role, text)
         system = [Message("system", SYSTEM), *user]
         self._set(
             system=self._has(system, SYSTEM, USER) and self._has(system, SYSTEM, USER, tools=TOOLS)
@@ -182,6 +181,20 @@ class _Probe:
         texts = [one.content for one in both if one.role != "assistant"]
         self._set(late_system=self._has(both, *texts) and self._has(both, *texts, tools=TOOLS))
         self._set(alternates=not self._has([*user, Message("user", AGAIN)], USER, AGAIN))
+
+    def _probe_parts(self, role: str, text: str) -> None:
+        """Find whether a role's content is a list: a text is not shown, and one in a part is.
+
+        Where neither is shown, the template wants more around it: the role reads as users do.
+        """
+        fields = _result_fields(_SHORT_ID) if role == "tool" else {}
+        one, user = Message(role, text, fields), Message("user", USER)
+        turns = {"user": [one], "system": [one, user]}.get(role, [user, one])
+        known = self._reads.parts
+        if not self._has(turns, text):
+            self._set(parts=known | {role})
+            if not self._has(turns, text) and "user" not in known:
+                self._set(parts=known)
 
     def _probe_tools(self) -> None:
         user, name = [Message("user", USER)], str(FIND["name"])
@@ -299,8 +312,11 @@ class _Probe:
         if self.broken:
             return None
         variables: Json = {"tools": list(tools)} if tools else {}
-        if self._reads.parts:
-            messages = [Message(one.role, _in_parts(one.content), one.extra) for one in messages]
+        parts = self._reads.parts
+        messages = [
+            Message(one.role, _in_parts(one.content), one.extra) if one.role in parts else one
+            for one in messages
+        ]
         try:
             return self.render(messages, variables)
         except TemplateError as error:
