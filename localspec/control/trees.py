@@ -48,10 +48,13 @@ def depths(parents: Sequence[int]) -> list[int]:
 def path(draft: Draft, tokens: Sequence[Token]) -> list[int]:
     """The nodes from the root on that say what these tokens do."""
     nodes: list[int] = []
+    last, count = -1, len(tokens)
     for node, parent in enumerate(draft.parents):
-        at_end = parent == (nodes[-1] if nodes else -1)
-        if at_end and len(nodes) < len(tokens) and draft.tokens[node] == tokens[len(nodes)]:
+        if len(nodes) == count:
+            break
+        if parent == last and draft.tokens[node] == tokens[len(nodes)]:
             nodes.append(node)
+            last = node
     return nodes
 
 

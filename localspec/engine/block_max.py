@@ -42,6 +42,11 @@ class BlockMax:
             self._maxima = np.concatenate([self._blocks.max(axis=0), tail])
         return self._maxima
 
+    def kept(self) -> BlockMax:
+        """The same: its `certainty` may be asked when the logits are others."""
+        _ = self.maxima
+        return self
+
     def argmax(self) -> Token:
         """The likeliest token; of several the smallest id, as numpy has it."""
         maxima, count = self.maxima, self._blocks.shape[1]

@@ -15,6 +15,8 @@ def rows_of(session: Session, share: Share, draft: Draft, multiple: int) -> list
     and with them as many as make a multiple: the last layer's bits go by how many rows have it.
     """
     start, draft = session.cached, draft.head(share.nodes)
+    if share.rows == 1:  # nearly every round of a session that drafts nothing
+        return [Row(session.tokens[start], start, session.slot, share.tail == session.tail)]
     tokens = [*session.tokens[start : start + share.tail], *draft.tokens]
     end = start + share.tail
     positions = [*range(start, end), *(end + depth for depth in trees.depths(draft.parents))]

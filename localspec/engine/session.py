@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 from localspec.control import trees
 from localspec.control.round import SessionStats
@@ -146,7 +147,8 @@ class Session:
     tokens have the memory that reading them anew would give, once there are any dropped.
     `branch` of the latest forward is the one that its text went on with.
     `origin` is where the `cached_tokens` came from. `carried` was drafted for the next round while
-    the target verified the last one.
+    the target verified the last one. `untold` is what its drafters learn of the latest round before
+    they are asked again (`Drafting.tell`): while the next forward runs, where they are not.
     """
 
     request: Request
@@ -167,6 +169,7 @@ class Session:
     sound: int = 0
     origin: Origin = "slot"
     carried: Draft = field(default_factory=Draft)
+    untold: list[Callable[[], None]] = field(default_factory=list)
 
     @property
     def n_prompt(self) -> int:
@@ -235,7 +238,7 @@ class Session:
         """Note what a request wants of its rows, and the target confidence if it is wanted."""
         if target_confidence:
             for node in (-1, *verdict.accepted):
-                self.observe_confidence(rows[node + 1].certainty())
+                self.untold.append(partial(self.observe_confidence, rows[node + 1].kept()))
         if self.request.logprobs is not None:
             count = self.request.logprobs
             if self.request.after_sampling:
@@ -265,8 +268,9 @@ class Session:
         over = self.n_output > 0 and (self.remaining <= 0 or full)
         return "length" if over else None
 
-    def observe_confidence(self, certainty: float) -> None:
-        """How certain the target was of one token that was committed."""
+    def observe_confidence(self, row: BlockMax) -> None:
+        """How certain the target was of one token that was committed, by the row before it."""
+        certainty = row.certainty()
         known = certainty if self.target_confidence is None else self.target_confidence
         self.target_confidence = known + (certainty - known) / CONFIDENCE_TOKENS
 

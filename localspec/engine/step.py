@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from localspec.control.overlap import Overlap
 from localspec.control.round import Policy, Round
@@ -97,7 +98,7 @@ class Engine(SlotTexts):
         self.prefixes = Prefixes(target, drafters.values(), self._slots, clock)
         self.arrange(shape)
         self.vacate: Callable[[], None] = lambda: None  # called before a slot is taken
-        self._lesson: Round | None = None
+        self._lesson: Callable[[], Round | None] | None = None
         self.meanwhile: Callable[[], None] = lambda: None  # called while a device computes
         self._waiting = target if isinstance(target, Waiting) else None
         if self._waiting is not None:
@@ -335,9 +336,10 @@ class Engine(SlotTexts):
         if not going:
             return []
         began = self.clock()
-        proposals = self._propose(going, spare)
+        chunk = self._chunk_rows()
+        proposals = self._propose(going, chunk, spare)
         drafts = dict(zip(proposals.sessions, proposals.drafts, strict=True))
-        batch = self._batcher.batch(going, drafts, self._chunk_rows())
+        batch = self._batcher.batch(going, drafts, chunk)
         self._overlap.expect(proposals, batch.sessions, batch.shares)
         held = self._undo.prepare(batch.sessions, batch.shares, len(batch.padding))
         before = self.clock()
@@ -355,14 +357,15 @@ class Engine(SlotTexts):
         self._observe(proposals, outcomes, self._times(batch, began, before, after))
         return [outcomes[each].advance for each in self._sessions if each in outcomes]
 
-    def _propose(self, going: Sequence[Session], spare: int) -> Proposals:
+    def _propose(self, going: Sequence[Session], chunk: int, spare: int) -> Proposals:
         """Drafts for the sessions that decode, each of at most `spare` nodes."""
-        waiting = sum(session.tail for session in going if not session.decoding)
-        again = sum(session.tail - 1 for session in going if session.decoding)
+        decoding = [session for session in going if session.decoding]
+        tails = sum(session.tail for session in decoding)
+        waiting = sum(session.tail for session in going) - tails
         return self._overlap.proposals(
-            [session for session in going if session.decoding],
+            decoding,
             min(self.context, self.shape.cells),
-            min(self._chunk_rows(), waiting) + again,
+            min(chunk, waiting) + tails - len(decoding),
             self._ran.rows,
             spare,
         )
@@ -419,7 +422,7 @@ class Engine(SlotTexts):
         self._chunks.ran(times.rows, times.read, times.target_seconds, alone=alone)
         if alone and self.prefixes.source and times.read == times.rows:
             self.prefixes.source.read(times.read, times.target_seconds)
-        self._lesson = observation(proposals, outcomes, times)
+        self._lesson = partial(observation, proposals, outcomes, times)
         self._overlap.settle(proposals, outcomes, waits=self.waits)
         if not self.waits:
             self._learn()
@@ -434,8 +437,8 @@ class Engine(SlotTexts):
     def _learn(self) -> None:
         """From the latest round: where a device computes, while it computes the next."""
         lesson, self._lesson = self._lesson, None
-        if lesson is not None:
-            self._drafting.policy.observe(lesson)
+        if lesson is not None and (round_ := lesson()) is not None:
+            self._drafting.policy.observe(round_)
 
     def _use_time(self) -> None:
         """A forward is on its way."""

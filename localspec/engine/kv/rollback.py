@@ -48,18 +48,13 @@ def restores(target: Backend) -> bool:
     return isinstance(target, Restoring) and target.rollback == "restore"
 
 
-@runtime_checkable
-class Snapshotting(Protocol):
-    """A backend whose forwards leave the states before their last rows."""
-
-    @property
-    def snapshots(self) -> int:
-        """How many of them; 0 where there are none."""
-
-
 def snapshots_of(target: Backend) -> int:
-    """How many last tokens a slot can take back after one forward of more rows; 0 for none."""
-    return target.snapshots if isinstance(target, Snapshotting) else 0
+    """How many last tokens a slot can take back after one forward of more rows; 0 for none.
+
+    By the attribute: asked twice a round, isinstance of a protocol takes 15 us.
+    """
+    snapshots: int = getattr(target, "snapshots", 0)
+    return snapshots
 
 
 class Snapshots:

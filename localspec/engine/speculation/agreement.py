@@ -10,7 +10,11 @@ from localspec.types import PREDICTION, Draft, Token
 
 def predicted(chains: Sequence[Draft], committed: Sequence[Token]) -> int:
     """How many of these tokens a prediction told, up to the first that was different."""
-    told = (chain.signals[: agreement(chain, committed)] for chain in chains)
+    told = (
+        chain.signals[: agreement(chain, committed)]
+        for chain in chains
+        if any(signal.source == PREDICTION for signal in chain.signals[: len(committed)])
+    )
     return max((sum(signal.source == PREDICTION for signal in each) for each in told), default=0)
 
 

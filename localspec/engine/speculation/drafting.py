@@ -147,6 +147,12 @@ class Drafting:
             with self._optional(name, [session]):
                 commit(opened, tokens, state)
 
+    def tell(self, session: Session) -> None:
+        """Tell a session's drafters what they have not been told of the latest round."""
+        untold, session.untold = session.untold, []
+        for each in untold:
+            each()
+
     def follows(self, sessions: Sequence[Session]) -> bool:
         """Whether any drafter of these is fed with the target's features."""
         return any(
@@ -162,6 +168,7 @@ class Drafting:
 
     def close(self, session: Session) -> None:
         """The session is over for its drafters."""
+        self.tell(session)
         for opened in session.drafters.values():
             _close_quietly(opened)
 
@@ -325,6 +332,7 @@ class Drafting:
         return drafts, asked
 
     def _view(self, session: Session, context: int, spare: int) -> View:
+        self.tell(session)
         wish = session.request.speculation
         most = self._max_draft if wish.max_draft is None else wish.max_draft
         if session.undone:  # a draft behind that could make it even more

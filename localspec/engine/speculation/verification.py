@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import NamedTuple
 
 from localspec.control import trees
@@ -114,7 +115,11 @@ class Verification:
                 outcomes[session] = Outcome(advance, draft)
             if seen.features is not None and session.finish is None:
                 rows = [first_row + at for at in self._kept(share, outcomes.get(session))]
-                self._drafting.feed(session, start, seen.features[rows])
+                feed = partial(self._drafting.feed, session, start, seen.features[rows])
+                if session.untold:
+                    session.untold.append(feed)  # behind what became text
+                else:
+                    feed()
         return outcomes
 
     @staticmethod
@@ -163,7 +168,8 @@ class Verification:
         sources.append(TARGET)
         session.finish = session.ending(self.ends, context)
         if session.finish is None:
-            self._drafting.commit(session, tokens, state)
+            lasting = None if state is None else state.copy()
+            session.untold.append(partial(self._drafting.commit, session, tuple(tokens), lasting))
             if session.sampler.constraint is not None:
                 session.sampler.constraint.commit(tokens)
         return StepOutput(session, tokens, sources, session.finish)
