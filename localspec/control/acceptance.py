@@ -39,6 +39,8 @@ _LOCAL_LIMIT = 3.0
 """A session's correction in log-odds: about 4 surprises move it by one."""
 
 
+_NOTHING = (0.0, 0.0)
+
 _Counts: TypeAlias = dict[tuple[str, int], list[float]]
 """Accepted and observed nodes by source and bucket; decayed."""
 
@@ -131,10 +133,9 @@ class Acceptance:
     def estimate(self, signal: Signal, local: SessionAcceptance | None = None) -> float:
         """Probability that this node is accepted, given that its parent was."""
         key = signal.source, signal.bucket
-        accepted, observed = self._counts.get(key, (0.0, 0.0))
-        if local is not None and key in local.counts:
-            more, seen = local.counts[key]
-            accepted, observed = accepted + more, observed + seen
+        accepted, observed = self._counts.get(key, _NOTHING)
+        if local is not None and (counts := local.counts.get(key)) is not None:
+            accepted, observed = accepted + counts[0], observed + counts[1]
         average = (accepted + _PRIOR_WEIGHT * signal.prior) / (observed + _PRIOR_WEIGHT)
         average = min(_SURE, max(1 - _SURE, average))
         return local.correct(signal.source, average) if local is not None else average

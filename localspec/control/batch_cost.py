@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_right
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
@@ -160,18 +160,17 @@ class BatchCost:
 
     def rise(self, rows: int, nodes: int, cells: float) -> float:
         """Seconds that verifying `nodes` more takes, in a decode with `rows`."""
-        (rise,) = self._rises(rows, (nodes,), cells)
-        return rise
+        extra = self.extra_rows(nodes)
+        row = cells * self.costs.attended_seconds + self.costs.host_row_seconds
+        return self._cheapest(rows + extra)[0] - self._cheapest(rows)[0] + extra * row
 
     def rises(self, rows: int, most: int, cells: float) -> list[float]:
         """The same for 0, 1 ... `most` nodes."""
-        return self._rises(rows, range(most + 1), cells)
-
-    def _rises(self, rows: int, counts: Iterable[int], cells: float) -> list[float]:
-        now = self._cheapest(rows)[0]
+        cheapest, now = self._cheapest, self._cheapest(rows)[0]
         row = cells * self.costs.attended_seconds + self.costs.host_row_seconds
-        more = map(self.extra_rows, counts)
-        return [self._cheapest(rows + extra)[0] - now + extra * row for extra in more]
+        counts = range(most + 1)
+        more = counts if self.multiple == 1 else map(self.extra_rows, counts)
+        return [cheapest(rows + extra)[0] - now + extra * row for extra in more]
 
     def rollback_costs(self, survival: Sequence[float]) -> list[RollbackCost]:
         """Costs of verifying 0, 1 ... of these nodes beyond the forward.

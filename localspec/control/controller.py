@@ -253,11 +253,15 @@ class Controller:
         rollback_costs = self._batch_cost.rollback_costs(survival)
         for nodes, alive in enumerate(survival, start=1):
             gain += alive
-            back = rollback_costs[nodes]
-            rise = rises[nodes] + back.seconds
-            wish = max(wish, kept * gain - rate * (steady[nodes] + back.seconds))
-            if max(rises[nodes], steady[nodes]) + back.most <= risk:
-                best, most = max(best, (gain - rate * rise, gain, nodes)), nodes
+            rise, steady_rise = rises[nodes], steady[nodes]
+            back, at_most = rollback_costs[nodes]
+            wished = kept * gain - rate * (steady_rise + back)
+            wish = max(wish, wished)
+            if max(rise, steady_rise) + at_most <= risk:
+                most = nodes
+                worth = gain - rate * (rise + back)
+                if worth >= best[0]:  # of as much the longest
+                    best = worth, gain, nodes
         return Option(chain.head(most), None, *best, wish=wish)
 
     def _carried(

@@ -65,10 +65,16 @@ class _DraftCost:
     def parts(self, pending: int, depth: float, cells: float, changes: int) -> list[float]:
         """Parts of `draft`, in rows of the target: steps, reading, attention, changes."""
         read = max(pending - 1, 0)
-        amounts = (depth, read, depth * cells, read * max(cells - read / 2, 0.0), changes)
         if self._costs is None:
             self._costs = np.exp(self.beliefs.means).tolist()
-        return [amount * cost for amount, cost in zip(amounts, self._costs, strict=True)]
+        step, token, look, look_reading, change = self._costs
+        return [
+            depth * step,
+            read * token,
+            depth * cells * look,
+            read * max(cells - read / 2, 0.0) * look_reading,
+            changes * change,
+        ]
 
     def measured(
         self, pending: int, depth: int, cells: float, changes: int, log_cost: float

@@ -153,13 +153,13 @@ class Weighing:
         risk -= each_round(self.costs, source, nodes, cells)[0]
         step = self.costs.draft(source.name, 1, 1, cells)
         most = min(self.view.budget, DEPTH) - nodes
+        batch_cost, steady = self.batch_cost, self.steady
         for budget in range(most, 0, -1):
-            rises = (
-                batch_cost.rise(self.rows, nodes + budget, cells)
-                for batch_cost in (self.batch_cost, self.steady)
-            )
-            back = self.batch_cost.rollback_cost(nodes + budget, 0.0).most
-            if budget * step + max(rises) + back <= risk:
+            rise = batch_cost.rise(self.rows, nodes + budget, cells)
+            if not batch_cost.free:
+                rise = max(rise, steady.rise(self.rows, nodes + budget, cells))
+            back = batch_cost.rollback_cost(nodes + budget, 0.0).most
+            if budget * step + rise + back <= risk:
                 return self.view.budget - nodes if budget == most else budget
         return 0
 
@@ -190,10 +190,10 @@ def each_round(costs: Costs, source: Neural, nodes: int, cells: int) -> tuple[fl
     if not source.before:
         changes = 0
     at_once = costs.draft(source.name, pending, 0, cells, changes)
+    if source.pending > RECURRING_READS:
+        return at_once, READ_ROWS
     one_by_one = costs.draft(source.name, 1, pending - 1, cells, int(source.before > 1))
-    if one_by_one < at_once and source.pending <= RECURRING_READS:
-        return one_by_one, 1
-    return at_once, READ_ROWS
+    return (one_by_one, 1) if one_by_one < at_once else (at_once, READ_ROWS)
 
 
 def backlog_seconds(costs: Costs, source: Neural, cells: int) -> float:

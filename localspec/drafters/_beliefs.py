@@ -69,10 +69,10 @@ def _prior(why: Why, prior: float) -> float:
     return 1 / (1 + math.exp(-odds))
 
 
-def _signals() -> dict[Why, list[Signal]]:
+def _signals() -> dict[tuple[bool, Place, Origin, Agreement, Joint], list[Signal]]:
     """The signals by match length of everything else that may be known."""
     buckets = itertools.count()
-    found: dict[Why, list[Signal]] = {}
+    found: dict[tuple[bool, Place, Origin, Agreement, Joint], list[Signal]] = {}
     reasons = itertools.product((False, True), Place, Origin, Agreement, Joint)
     for why in itertools.starmap(Why, reasons):
         source = PREDICTION if why.place is Place.PREDICTION else NAME
@@ -83,6 +83,9 @@ def _signals() -> dict[Why, list[Signal]]:
 _SIGNALS = _signals()
 
 
-def signal(why: Why, length: int) -> Signal:
-    """Why to believe in a token that `length` tokens before it speak for."""
+def signal(why: tuple[bool, Place, Origin, Agreement, Joint], length: int) -> Signal:
+    """Why to believe in a token that `length` tokens before it speak for.
+
+    The facts are those of `Why`, in a plain tuple: one is asked for each node of each draft.
+    """
     return _SIGNALS[why][bisect_right(_LENGTHS, length)]

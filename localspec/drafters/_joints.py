@@ -96,7 +96,8 @@ def joint(before: Kind, token: Kind) -> Joint:  # noqa: PLR0911 — one line for
     return Joint.PLAIN
 
 
-_JOINTS = [[joint(before, token) for token in Kind] for before in Kind]
+JOINTS = [[joint(before, token) for token in Kind] for before in Kind]
+"""The same for every kind before, and every kind of the token."""
 
 
 class Joints:
@@ -119,4 +120,4 @@ class Joints:
 
     def between(self, before: Token, token: Token) -> Joint:
         """How `token` joins the one before it."""
-        return _JOINTS[self.kind(before)][self.kind(token)]
+        return JOINTS[self.kind(before)][self.kind(token)]

@@ -46,6 +46,18 @@ class _Level:
     names: list[int] = field(default_factory=list)
     earlier: list[int] = field(default_factory=list)
 
+    def append(self, key: int) -> None:
+        """The block that ends with the latest token."""
+        name, start = self.ids.get(key), len(self.names)
+        if name is None:
+            self.ids[key] = name = len(self.latest)
+            self.latest.append(start)
+            self.earlier.append(-1)
+        else:
+            self.earlier.append(self.latest[name])
+            self.latest[name] = start
+        self.names.append(name)
+
     def extend(self, keys: Iterable[int]) -> None:
         ids, latest, names, earlier = self.ids, self.latest, self.names, self.earlier
         for start, key in enumerate(keys, len(names)):
@@ -78,6 +90,9 @@ class Occurrences:
 
     def extend(self, tokens: Sequence[Token]) -> None:
         """Append tokens: O(1) each."""
+        if len(tokens) == 1:  # as of most rounds
+            self._append(tokens[0])
+            return
         self.text += tokens
         self._levels[0].extend(tokens)
         for size, (halves, level) in enumerate(
@@ -87,6 +102,18 @@ class Occurrences:
             first = len(level.names)
             left, right = halves.names[first:], halves.names[first + half :]
             level.extend((a << _SHIFT) | b for a, b in zip(left, right, strict=False))
+
+    def _append(self, token: Token) -> None:
+        self.text.append(token)
+        self._levels[0].append(token)
+        halves = self._levels[0].names
+        for size in range(1, LEVELS):
+            half = 1 << (size - 1)
+            if len(halves) <= half:
+                return
+            level = self._levels[size]
+            level.append((halves[-1 - half] << _SHIFT) | halves[-1])
+            halves = level.names
 
     def search(self, ahead: Sequence[Token] = ()) -> list[Match]:
         """Earlier occurrences of the end of text + `ahead`, the longest match first.

@@ -15,9 +15,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import cast
 
-from localspec.drafters._beliefs import NAME, Agreement, Origin, Place, Why, signal
+from localspec.drafters._beliefs import NAME, Agreement, Origin, Place, signal
 from localspec.drafters._edits import Edit, Edits, Path, between
-from localspec.drafters._joints import NO_TOKEN, Joint, Joints, Kind
+from localspec.drafters._joints import JOINTS, NO_TOKEN, Joint, Joints, Kind
 from localspec.drafters._occurrences import Match, Occurrences
 from localspec.types import Draft, DraftRequest, DraftSession, Proposing, Signal, Token
 
@@ -72,10 +72,12 @@ class _Cursor:
 
         What an edit has written was copied from the output, where it was made before.
         """
-        place, origin = self.place, max(self.origin, Origin.COPY) if depth else self.origin
+        place, origin = self.place, self.origin
+        if depth and origin < Origin.COPY:
+            origin = Origin.COPY
         if path is not None and path.edit is not None:
             place, origin = Place.OUTPUT, Origin.COPY if path.made else Origin.EDIT
-        return signal(Why(self.sampled, place, origin, agreement, joint), self.length + depth)
+        return signal((self.sampled, place, origin, agreement, joint), self.length + depth)
 
 
 class LookupSession:
@@ -262,9 +264,10 @@ class LookupSession:
         return _Cursor(self._text_of(position), path, length, origin, self._sampled)
 
     def _copy(self, cursor: _Cursor, witnesses: list[int], request: DraftRequest) -> Draft:
-        text = self._seen.text
+        text, joints = self._seen.text, self._joints
         path = replace(cursor.path)
         ahead = list(request.prefix.tokens)  # a copy may run over the end of the text into itself
+        before = joints.kind(ahead[-1] if ahead else text[-1])
         signals: list[Signal] = []
         for depth in range(request.budget):
             token = path.token(text, ahead)
@@ -272,26 +275,23 @@ class LookupSession:
                 break
             if path.edit is not None:
                 witnesses = []
-            staying = [
-                other
-                for other in witnesses
-                if other + depth < len(text) and text[other + depth] == token
-            ]
-            joint = self._joints.between(ahead[-1] if ahead else text[-1], token)
-            agreement = _agreement(len(staying), len(witnesses))
-            signals.append(cursor.signal(agreement, joint, depth, path))
-            witnesses = staying
+            agreement, kind = Agreement.ALONE, joints.kind(token)
+            if witnesses:
+                staying = [
+                    other
+                    for other in witnesses
+                    if other + depth < len(text) and text[other + depth] == token
+                ]
+                same = len(staying) == len(witnesses)
+                agreement = Agreement.UNANIMOUS if same else Agreement.DISPUTED
+                witnesses = staying
+            signals.append(cursor.signal(agreement, JOINTS[before][kind], depth, path))
             ahead.append(token)
             path.go_on(text, self._edits)
-            if self._joints.kind(token) is Kind.CONTROL:
+            if kind is Kind.CONTROL:
                 break  # nothing follows the end of a message
+            before = kind
         return Draft.chain(ahead[len(request.prefix) :], signals)
-
-
-def _agreement(staying: int, witnesses: int) -> Agreement:
-    if not witnesses:
-        return Agreement.ALONE
-    return Agreement.UNANIMOUS if staying == witnesses else Agreement.DISPUTED
 
 
 class LookupDrafter:

@@ -148,7 +148,7 @@ class Session:
     `branch` of the latest forward is the one that its text went on with.
     `origin` is where the `cached_tokens` came from. `carried` was drafted for the next round while
     the target verified the last one. `untold` is what its drafters learn of the latest round before
-    they are asked again (`Drafting.tell`): while the next forward runs, where they are not.
+    they are asked again (`tell`): while the next forward runs, where they are not.
     """
 
     request: Request
@@ -267,6 +267,12 @@ class Session:
         full = len(self.tokens) >= context and self.request.keep is None
         over = self.n_output > 0 and (self.remaining <= 0 or full)
         return "length" if over else None
+
+    def tell(self) -> None:
+        """Let the drafters learn what they have not been told of the latest round."""
+        untold, self.untold = self.untold, []
+        for each in untold:
+            each()
 
     def observe_confidence(self, row: BlockMax) -> None:
         """How certain the target was of one token that was committed, by the row before it."""

@@ -147,12 +147,6 @@ class Drafting:
             with self._optional(name, [session]):
                 commit(opened, tokens, state)
 
-    def tell(self, session: Session) -> None:
-        """Tell a session's drafters what they have not been told of the latest round."""
-        untold, session.untold = session.untold, []
-        for each in untold:
-            each()
-
     def follows(self, sessions: Sequence[Session]) -> bool:
         """Whether any drafter of these is fed with the target's features."""
         return any(
@@ -168,7 +162,7 @@ class Drafting:
 
     def close(self, session: Session) -> None:
         """The session is over for its drafters."""
-        self.tell(session)
+        session.tell()
         for opened in session.drafters.values():
             _close_quietly(opened)
 
@@ -332,7 +326,7 @@ class Drafting:
         return drafts, asked
 
     def _view(self, session: Session, context: int, spare: int) -> View:
-        self.tell(session)
+        session.tell()
         wish = session.request.speculation
         most = self._max_draft if wish.max_draft is None else wish.max_draft
         if session.undone:  # a draft behind that could make it even more
@@ -348,8 +342,7 @@ class Drafting:
             if self.drafters[name].free or not getattr(opened, "ready", True):
                 continue
             with self._optional(name, [session]):
-                before = self._ran(name).rows
-                neural.append(self._neural(name, opened, before))
+                neural.append(self._neural(name, opened))
         likely = session.request.expectation.remaining(session.n_output)
         return View(
             free=tuple(free),
@@ -366,7 +359,9 @@ class Drafting:
             branches=self.branches if wish.verify == "coupled" else 1,
         )
 
-    def _neural(self, name: str, opened: DraftSession, before: int) -> Neural:
+    def _neural(self, name: str, opened: DraftSession) -> Neural:
+        computing = self._computing.get(name)
+        before = computing.forwards.rows if computing else 0
         stepwise = getattr(self.drafters[name], "stepwise", False)
         return Neural(name, opened.pending, before, _skipped(opened), stepwise=stepwise)
 
