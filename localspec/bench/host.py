@@ -25,11 +25,15 @@ class Way(msgspec.Struct, frozen=True):
 
 
 class HostPath(msgspec.Struct, frozen=True):
-    """Both ways, greedy and sampled, over `rows` rows of `vocabulary` logits."""
+    """Both ways, greedy and sampled, over `rows` rows of `vocabulary` logits.
+
+    `undrafted` are rounds of one row that draft nothing, between a device's forwards, by route.
+    """
 
     rows: int
     vocabulary: int
     ways: dict[str, Way]
+    undrafted: dict[str, Span]
 
 
 def measure() -> HostPath:
@@ -38,8 +42,14 @@ def measure() -> HostPath:
 
 
 def tables(found: HostPath) -> list[Table]:
-    """One table a way: its parts, what is left, the whole round and its limit."""
-    return [
+    """One table a way: its parts, what is left, the whole round and its limit; and `undrafted`."""
+    undrafted = Table(
+        f"Host time of a round that drafts nothing, 1 row of {found.vocabulary} logits",
+        ["session", "least ms", "median ms"],
+        [_row(route, span) for route, span in found.undrafted.items()],
+        "Between two forwards of a device: what is done while that computes is left out.",
+    )
+    ways = [
         Table(
             f"Host time of a round, {name}, {found.rows} rows of {found.vocabulary} logits",
             ["part", "least ms", "median ms"],
@@ -53,6 +63,7 @@ def tables(found: HostPath) -> list[Table]:
         )
         for name, way in found.ways.items()
     ]
+    return [*ways, undrafted]
 
 
 def _rest(way: Way) -> Span:

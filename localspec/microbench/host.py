@@ -5,7 +5,9 @@ in memory, so that no model is needed and nothing but host time passes. Forwards
 what they do on a machine whose staircase is flat up to `ROWS`, so that the controller fills them.
 Standard output carries one JSON object, the `HostPath` of `bench/host.py`.
 
-Measured are the dearest rounds: `ROWS` rows, all of them kept.
+Measured are the dearest rounds, `ROWS` rows, all of them kept; and those of one row that draft
+nothing, of a session that may draft and of a plain one, on a device: what the host does while that
+computes is no part of them.
 """
 
 from __future__ import annotations
@@ -29,9 +31,10 @@ from localspec.control.costs import POINTS, Costs
 from localspec.control.round import Plan, Policy, Round, SessionStats, View
 from localspec.engine.block_max import BlockMax
 from localspec.engine.exactness.classes import Shape
-from localspec.engine.routing import Expectation
+from localspec.engine.routing import SPECULATING, Expectation
 from localspec.engine.sampling import Sampler
 from localspec.engine.session import Request
+from localspec.engine.speculation.verification import StepOutput
 from localspec.engine.step import Engine, Limits
 from localspec.engine.verify import VERIFIERS, Frontier
 from localspec.types import (
@@ -95,7 +98,7 @@ class _Stopwatch:
         return time.perf_counter() + self._pretended
 
 
-class _Prepared:
+class _Prepared:  # and a `Waiting`
     """A `Backend` whose logits lie ready: after any row of `text` the next token is the likeliest.
 
     Args:
@@ -107,6 +110,7 @@ class _Prepared:
 
     n_slots = 1
     max_rows = 512
+    waits = False
 
     def __init__(
         self,
@@ -120,6 +124,7 @@ class _Prepared:
         self.text = text
         self._seconds = seconds
         self._watch = watch
+        self.meanwhile: Callable[[], None] = lambda: None
         random = np.random.default_rng(0)
         self._logits = random.normal(0, 3, (ROWS, vocabulary)).astype(np.float32)
         self._planted = [(0, float(row[0])) for row in self._logits]
@@ -137,6 +142,8 @@ class _Prepared:
             token = self.text[position + 1]
             self._planted[index] = (token, float(row[token]))
             row[token] = _PEAK
+        if self.waits:
+            self.meanwhile()
         self._watch.pretend(self._seconds(len(rows)))
         return self._logits[: len(wanting)]
 
@@ -253,7 +260,28 @@ def measure(*, rounds: int, vocabulary: int = VOCABULARY) -> dict[str, Any]:
         name: {"limit_ms": limit_ms, **_way(sampling, rounds, vocabulary)}
         for name, (sampling, limit_ms) in WAYS.items()
     }
-    return {"rows": ROWS, "vocabulary": vocabulary, "ways": ways}
+    undrafted = {
+        name: _undrafted(route, rounds, vocabulary)
+        for name, route in (("plain", "off-by-request"), ("speculating", SPECULATING))
+    }
+    return {"rows": ROWS, "vocabulary": vocabulary, "ways": ways, "undrafted": undrafted}
+
+
+def _undrafted(route: str, rounds: int, vocabulary: int) -> dict[str, float]:
+    """Rounds of one row between a device's forwards, of a text that says nothing twice."""
+    watch = _Stopwatch()
+    length = _PROMPT_TOKENS + _WARM_ROUNDS + 2 * rounds
+    text = np.random.default_rng(2).permutation(vocabulary)[:length].tolist()
+    target = _Prepared(text, vocabulary, _target_seconds, watch)
+    target.waits = True
+    engine = _engine(target, watch)
+    _admit(engine, WAYS["greedy"][0], text, route)
+    took: list[float] = []
+    for _ in range(_WARM_ROUNDS + rounds):
+        seconds, advances = _step(engine, watch)
+        if engine.steps > _WARM_ROUNDS and len(advances) == 1 and "draft" not in watch.seconds:
+            took.append(seconds)
+    return _span(took)
 
 
 def _way(sampling: SamplingParams, rounds: int, vocabulary: int) -> dict[str, Any]:
@@ -323,6 +351,28 @@ def _rounds(
     engine: Engine, sampling: SamplingParams, text: list[Token], rounds: int, watch: _Stopwatch
 ) -> Iterator[tuple[float, dict[str, float]]]:
     """Seconds of the host, in all and by part, in `rounds` rounds of which all `ROWS` were kept."""
+    _admit(engine, sampling, text, SPECULATING)
+    done = 0
+    finished = False
+    while done < rounds and not finished:
+        seconds, advances = _step(engine, watch)
+        finished = any(advance.finish for advance in advances)
+        kept = sum(len(advance.tokens) for advance in advances)
+        if engine.steps > _WARM_ROUNDS and kept == ROWS and "draft" not in watch.seconds:
+            done += 1
+            yield seconds, dict(watch.seconds)
+
+
+def _step(engine: Engine, watch: _Stopwatch) -> tuple[float, list[StepOutput]]:
+    """Seconds of a step besides its forward, and what it gave; its parts are in `watch`."""
+    watch.seconds.clear()
+    began = time.perf_counter()
+    advances = engine.step()
+    return time.perf_counter() - began - watch.seconds.pop("forward"), advances
+
+
+def _admit(engine: Engine, sampling: SamplingParams, text: list[Token], route: str) -> None:
+    """A session that is going to say the text behind the prompt."""
     engine.admit(
         Request(
             id="host",
@@ -331,21 +381,10 @@ def _rounds(
             sampling=sampling,
             speculation=SpeculationParams(),
             max_tokens=len(text) - _PROMPT_TOKENS - 1,
+            route=route,
             expectation=Expectation(at_least=len(text)),
         )
     )
-    done = 0
-    finished = False
-    while done < rounds and not finished:
-        watch.seconds.clear()
-        began = time.perf_counter()
-        advances = engine.step()
-        seconds = time.perf_counter() - began - watch.seconds.pop("forward")
-        finished = any(advance.finish for advance in advances)
-        kept = sum(len(advance.tokens) for advance in advances)
-        if engine.steps > _WARM_ROUNDS and kept == ROWS and "draft" not in watch.seconds:
-            done += 1
-            yield seconds, dict(watch.seconds)
 
 
 def _verification(

@@ -31,13 +31,16 @@ def test_every_part_of_a_round_is_reported() -> None:
         assert way.rounds > 100
         assert set(way.parts) == PARTS
         assert all(0 < span.least_ms <= span.median_ms for span in way.parts.values())
+    assert set(found.undrafted) == {"plain", "speculating"}
+    assert all(0 < span.least_ms <= span.median_ms for span in found.undrafted.values())
 
 
 def test_people_see_the_limit_below_the_round() -> None:
     """One table a way, whose parts and rest are followed by the sum and what it should be."""
     done = CliRunner().invoke(cli, ["bench", "--host"])
     assert done.exit_code == 0, done.stderr
-    assert done.stdout.count("Host time of a round") == 2
+    assert done.stdout.count("Host time of a round, ") == 2
+    assert done.stdout.count("Host time of a round that drafts nothing") == 1
     lines = [line.split()[0] for line in done.stdout.splitlines() if line.strip()]
     assert lines.count("limit") == 2
     assert lines[lines.index("limit") - 2 : lines.index("limit")] == ["rest", "round"]

@@ -112,8 +112,8 @@ DRAFTS = [
     Mutant(
         "lookup: a copy goes on behind the end of a message",
         LOOKUP,
-        "            if self._joints.kind(token) is Kind.CONTROL:",
-        "            if self._joints.kind(token) is None:",
+        "            if kind is Kind.CONTROL:",
+        "            if kind is None:",
         ("drafters/test_lookup_joints.py::test_no_copy_goes_on_behind_the_end_of_a_message",),
     ),
     Mutant(

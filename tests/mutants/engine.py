@@ -143,7 +143,8 @@ ENGINE = [
     Mutant(
         "judging: drafters do not hear what was said",
         JUDGING,
-        "            self._drafting.commit(session, tokens, state)",
+        "            session.untold.append(partial(self._drafting.commit, session, tuple(tokens), "
+        "lasting))",
         "            pass",
         (ALWAYS_RIGHT,),
     ),
