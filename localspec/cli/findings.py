@@ -104,10 +104,13 @@ def places(models: Path, socket: Path) -> list[Place]:
     ]
 
 
+_ELSEWHERE = "Set HOME, or the directory's XDG_*_HOME, to a place that can be written."
+
+
 def permissions(directories: list[Place], token: Path) -> Iterator[Finding]:
     """Whether each directory can be used, only by this user, and the token is private.
 
-    What does not exist yet is made when it is needed.
+    What does not exist yet is made when it is needed, if what is above it can be written.
     """
     problems = [problem for place in directories if (problem := _directory(place))]
     with contextlib.suppress(OSError):
@@ -127,7 +130,7 @@ def _directory(place: Place) -> Finding | None:
     try:
         found = path.stat()
     except FileNotFoundError:
-        return None
+        return _unmade(place)
     except OSError as error:
         reason, fix = f"{what}: {path} cannot be looked at: {error.strerror}.", f"ls -ld {path}"
         return wrong("permissions", reason, fix)
@@ -136,12 +139,30 @@ def _directory(place: Place) -> Finding | None:
         return wrong("permissions", f"{what}: {path} is no directory.", f"Move {path} away.")
     if not os.access(path, place.access):
         mine = found.st_uid == os.getuid()
-        fix = f"chmod u+rwx {path}" if mine else f"sudo chown $USER {path}"
-        return wrong("permissions", f"{what}: {path} is closed to you {mode}.", fix)
+        why, fix = "closed to you", f"chmod u+rwx {path}" if mine else f"sudo chown $USER {path}"
+        if _is_read_only(path):
+            why, fix = "on a read-only disk", _ELSEWHERE
+        return wrong("permissions", f"{what}: {path} is {why} {mode}.", fix)
     if found.st_mode & place.forbidden:
         fix = f"chmod go-w {path}"
         return wrong("permissions", f"{what}: others may write to {path} {mode}.", fix)
     return None
+
+
+def _unmade(place: Place) -> Finding | None:
+    """Whether a directory that is not there yet can be made where it is going to be written."""
+    if not place.access & os.W_OK:
+        return None
+    above = next((one for one in place.path.parents if one.exists()), Path("/"))
+    if os.access(above, os.W_OK | os.X_OK):
+        return None
+    why = "on a read-only disk" if _is_read_only(above) else "closed to you"
+    said = f"{place.what}: {place.path} cannot be made, because {above} is {why}."
+    return wrong("permissions", said, _ELSEWHERE)
+
+
+def _is_read_only(path: Path) -> bool:
+    return bool(os.statvfs(path).f_flag & os.ST_RDONLY)
 
 
 def daemon() -> Iterator[Finding]:

@@ -131,6 +131,25 @@ def test_closed_directories_are_told() -> None:
         closed.chmod(0o700)
 
 
+@pytest.mark.parametrize("deep", ["state", "a/b/state"])
+def test_a_directory_that_could_not_be_made_is_told(deep: str) -> None:
+    """Where it is to be written: the daemon does not start without. Others may stay away."""
+    with tempfile.TemporaryDirectory() as folder:
+        home = Path(folder)
+        state, token = home / deep, home / "token"
+        for mode, access, expected in (
+            (0o555, READ | os.W_OK, "wrong"),
+            (0o555, READ, "ok"),
+            (0o777, READ | os.W_OK, "ok"),
+        ):
+            home.chmod(mode)
+            places = [Place("state", state, access, 0)]
+            told = seen_by_another(lambda: list(findings.permissions(places, token)))  # noqa: B023
+            assert verdicts(told) == [("permissions", expected)]
+            assert expected == "ok" or str(state) in told[0].said
+            assert expected == "ok" or str(home) in told[0].said
+
+
 def test_a_file_where_a_directory_belongs_and_a_token_for_all_are_told(tmp_path: Path) -> None:
     """Both at once, each with its own line."""
     file, token = tmp_path / "file", tmp_path / "token"
