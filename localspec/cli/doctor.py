@@ -14,6 +14,7 @@ import click
 import msgspec
 
 from localspec import built, paths
+from localspec.catalog import devices
 from localspec.catalog.devices import Present
 from localspec.catalog.header import Header
 from localspec.cli import findings, waiting
@@ -24,7 +25,7 @@ from localspec.config import Config
 from localspec.errors import EngineError, LocalSpecError, escaped
 
 if TYPE_CHECKING:
-    from localspec.bench.proof import Build
+    from localspec.bench.proof import Build, Device
 
 _AGAIN = f"{built.COMMAND}  # proves the build, and mends it if it can; docs/gpu.md"
 _CUDA = f"{built.COMMAND} {'BACKEND=cuda' if built.checkout() else '--backend cuda'}"
@@ -98,6 +99,13 @@ def _socket() -> Path:
         return paths.socket_path()
 
 
+def room(device: Device) -> Finding:
+    """A device and its free memory; llama.cpp says of a CPU that all of its memory is free."""
+    memory = devices.host() if device.kind == "cpu" else device
+    free, total = memory.free_bytes / 1e9, memory.total_bytes / 1e9
+    return fine("device", f"{device.name}: {device.description}, {free:.1f} of {total:.1f} GB free")
+
+
 def _build() -> Generator[Finding, None, bool]:
     """Check llama.cpp, its devices, and the proof on each. Returns whether they can be listed."""
     from localspec.bench import kernels, proof  # noqa: PLC0415  numpy: no other command waits
@@ -110,11 +118,7 @@ def _build() -> Generator[Finding, None, bool]:
     yield fine("build", features(build.llama))
     if built.checkout() is None and built.installed() != built.kept():
         yield fine("build", _STOCK)
-    for device in build.devices:
-        free, total = device.free_bytes / 1e9, device.total_bytes / 1e9
-        yield fine(
-            "device", f"{device.name}: {device.description}, {free:.1f} of {total:.1f} GB free"
-        )
+    yield from map(room, build.devices)
     yield from _unused(build)
     try:
         for trial in proof.trials(build):

@@ -19,7 +19,8 @@ import tiny
 from user_home import UserHome
 
 from localspec import paths
-from localspec.catalog import entries, header
+from localspec.bench import proof
+from localspec.catalog import devices, entries, header
 from localspec.catalog.devices import Device
 from localspec.cli import doctor, findings
 from localspec.cli.findings import Finding, Place
@@ -129,6 +130,15 @@ def test_closed_directories_are_told() -> None:
         assert "Permission denied" in only_wrong(told).said
         assert verdicts(seen_by_another(lambda: list(findings.disk(places)))) == [("disk", "ok")]
         closed.chmod(0o700)
+
+
+def test_free_memory_is_that_of_the_machine() -> None:
+    """llama.cpp lists a CPU as if nothing else used its memory; a GPU's own figures hold."""
+    cpu = proof.Device("CPU", "a CPU", "cpu", "", 10**15, 10**15)
+    gpu = proof.Device("CUDA0", "a GPU", "gpu", "", 3 * 10**9, 8 * 10**9)
+    total = devices.host().total_bytes / 1e9
+    assert doctor.room(cpu).said.endswith(f" of {total:.1f} GB free")
+    assert doctor.room(gpu).said == "CUDA0: a GPU, 3.0 of 8.0 GB free"
 
 
 @pytest.mark.parametrize("deep", ["state", "a/b/state"])
