@@ -40,12 +40,16 @@ def cut(
     gains = [list(accumulate(each, initial=0.0)) for each in chances]
 
     def worth(counts: Sequence[int]) -> float:
-        more = [batch_cost.extra_rows(count) for count in counts]
-        rows = [batch_cost.multiple + extra for extra in more]
-        attended = sum(extra * each.cells for extra, each in zip(more, candidates, strict=True))
-        gain = sum(each[count] for each, count in zip(gains, counts, strict=True))
-        back = sum(each[count].seconds for each, count in zip(rollback_costs, counts, strict=True))
-        return gain - rate * (batch_cost.together([*rows, *others], attended) + back)
+        rows: list[int] = []
+        gain, back, attended = 0.0, 0.0, 0
+        for place, count in enumerate(counts):
+            extra = batch_cost.extra_rows(count)
+            rows.append(batch_cost.multiple + extra)
+            attended += extra * candidates[place].cells
+            gain += gains[place][count]
+            back += rollback_costs[place][count].seconds
+        rows += others
+        return gain - rate * (batch_cost.together(rows, attended) + back)
 
     chosen = [each.least for each in candidates]
     best = worth(chosen) + margin
