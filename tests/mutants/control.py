@@ -165,15 +165,15 @@ CONTROL = [
     Mutant(
         "cutting: the rows of a draft cost nothing",
         CUTTING,
-        "        rows = [batch_cost.multiple + extra for extra in more]",
-        "        rows = [batch_cost.multiple for _ in more]",
+        "            rows.append(batch_cost.multiple + extra)",
+        "            rows.append(batch_cost.multiple)",
         (("control/test_controller.py::test_drafts_are_cut_at_the_edges_of_the_staircase"),),
     ),
     Mutant(
         "cutting: another session's text is looked back on",
         CUTTING,
-        "extra * each.cells for",
-        "extra * candidates[0].cells for",
+        "extra * candidates[place].cells",
+        "extra * candidates[0].cells",
         (ORDER,),
     ),
     Mutant(
