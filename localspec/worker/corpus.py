@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import threading
 from collections.abc import Generator, Iterable, Sequence
@@ -158,6 +157,7 @@ class _Watch(FileSystemEventHandler):
 
     def __init__(self) -> None:
         self._observer: BaseObserver | None = None
+        self._closed = threading.Event()
         self._roots: frozenset[str] = frozenset()
         self._directories: frozenset[str] = frozenset()
         self._changes = self._seen = 0
@@ -197,23 +197,25 @@ class _Watch(FileSystemEventHandler):
     def close(self) -> None:
         """End the watching."""
         if self._observer is not None:
-            with contextlib.suppress(RuntimeError):  # it has not begun
+            self._closed.set()
+            if self._observer.is_alive():  # one that is beginning ends by itself
                 self._observer.stop()
             self._observer = None
 
     def _begin(self, roots: Iterable[str]) -> BaseObserver:
         """An observer that begins on a thread of its own: it looks through directories first."""
-        observer = Observer()
+        observer, closed = Observer(), threading.Event()
+        self._closed = closed
 
         def watch() -> None:
             try:
                 for root in roots:
                     observer.schedule(self, root, recursive=True, event_filter=_KINDS)
                 observer.start()
-            except (
-                OSError
-            ) as error:  # no watches left: what is looked for now and then is found too
+            except OSError as error:  # none left: what is looked for now and then is found too
                 _log.warning("corpus not watched reason=%s", error)
+            if closed.is_set() and observer.is_alive():
+                observer.stop()
 
         threading.Thread(target=watch, name="corpus-watch", daemon=True).start()
         return observer

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import string
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -213,3 +214,18 @@ def test_a_watched_folder_is_looked_at_now_and_then_all_the_same(home: Path) -> 
     finished(index, WATCHED_SECONDS)
     assert "1 files" in index.sentence
     index.close()
+
+
+def test_a_watch_may_be_closed_while_it_begins(home: Path) -> None:
+    """No thread of it fails, as pytest would tell, and none stays."""
+    source, before = home / "src", set(threading.enumerate())
+    for name in map(str, range(30)):
+        (source / name).mkdir()
+    for _ in range(60):
+        index = CorpusIndex(["~/src"], Letters())
+        while index.advance(0.0):
+            pass
+        index.close()
+    for thread in set(threading.enumerate()) - before:
+        thread.join(10)
+        assert not thread.is_alive()

@@ -85,7 +85,9 @@ class Stream:
         """The message for the next worker: the request, and the text it goes on from."""
         if not isinstance(self.request, Generate):
             return self.request
-        request = msgspec.structs.replace(self.request, thoughts_over=self.thoughts_over)
+        request = self.request
+        if self.thoughts_over:
+            request = msgspec.structs.replace(request, thoughts_over=True)
         if not (self._latest and self._started):
             return request
         so_far = SoFar(
