@@ -152,8 +152,9 @@ def key(target: Parsed, data: memoryview) -> str:
 
 def key_of(target: Path) -> str:
     """The key of the model in that file. Raises BadGGUF; KeyError: it has no last norm."""
+    parsed = header.parse(target)  # first: what is no model, or empty, is not mapped
     with _mapped(target) as data, memoryview(data) as view:
-        return key(header.parse(target), view)
+        return key(parsed, view)
 
 
 def made_for(made: Path, target: Path) -> bool:

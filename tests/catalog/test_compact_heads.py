@@ -348,3 +348,18 @@ def test_a_head_of_another_model_here_is_not_completed_for_it(
     assert "head.gguf" in draft_heads.find(other, [head])[1]
 
     assert sorted(cached.rglob("*")) == before
+
+
+def test_no_file_beside_the_target_ends_the_search(
+    tmp_path: Path, target: Path, head: Path
+) -> None:
+    """Whatever lies among the models whose head a compact one might be."""
+    other = tiny.build(tmp_path / "other.gguf", extra_tokens=1, layers=small_heads.LAYERS)
+    strange = [tmp_path / f"{name}.gguf" for name in ("empty", "cut", "folder", "link", "fifo")]
+    strange[0].write_bytes(b"")
+    strange[1].write_bytes(target.read_bytes()[:4000])
+    strange[2].mkdir()
+    strange[3].symlink_to("nowhere")
+    os.mkfifo(strange[4])
+    assert "head.gguf" in draft_heads.find(other, [head], strange)[1]
+    assert draft_heads.find(other, [head], [*strange, target]) == (None, "")
