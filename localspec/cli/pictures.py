@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 from pathlib import Path
 
+from localspec import paths
 from localspec.chats.transcript import Conversation
 from localspec.cli.material import MAX_INPUT_BYTES
 from localspec.errors import RequestError, TooLarge
@@ -24,9 +25,12 @@ def kind(data: bytes) -> str:
 
 
 def is_picture(path: Path) -> bool:
-    """Whether a file begins as a picture does; False for one that cannot be read."""
+    """Whether a file begins as a picture does; False for one that cannot be read.
+
+    Nor is a pipe looked into, such as the shell's `<(...)`: what is read of it is gone.
+    """
     try:
-        with path.open("rb") as file:
+        with paths.open_regular(path) as file:
             return bool(kind(file.read(12)))
     except OSError:
         return False
@@ -49,7 +53,7 @@ def attach(conversation: Conversation, path: Path) -> str:
 
 def _read(path: Path) -> bytes:
     try:
-        with path.open("rb") as file:
+        with paths.open_regular(path) as file:
             data = file.read(_MOST_BYTES + 1)
     except OSError as error:
         raise RequestError(f"{path} cannot be read: {error.strerror}.") from error

@@ -109,10 +109,7 @@ class SlashCompleter(Completer):
     def get_completions(self, document: Document, event: CompleteEvent) -> Iterator[Completion]:
         """Candidates for the last word."""
         name, blank, path = document.text_before_cursor.partition(" ")
-        if blank and name in {
-            "/file",
-            "/image",
-        }:  # which takes all of the line: names may have blanks
+        if blank and name in {"/file", "/image"}:  # of all of the line: names may have blanks
             yield from self._paths.get_completions(Document(path), event)
             return
         *before, word = document.text_before_cursor.split(" ")

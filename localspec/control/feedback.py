@@ -139,6 +139,9 @@ class PolicyFeedback:
 
     def _usual(self, round_: Round, attended: float) -> Round:
         """The round as it would be another time, where forwards of it were the first of a kind."""
+        first = round_.first or any(each.first for each in round_.drafted)
+        if not first and not self.firsts.forgiven:
+            return round_
         costs, one_seconds = self._costs, self._row_seconds()
         believed = costs.target(round_.rows, attended)
         believed += costs.change_seconds * (round_.alike == 0)

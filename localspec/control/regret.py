@@ -116,8 +116,9 @@ class FirstForwards:
         excess = (seconds - _USUAL * believed) / one_seconds
         if first:
             once = max(0.0, min(excess, self.left))
-            self.left -= once
-            self.forgiven[kind] = self.forgiven.get(kind, 0.0) + once
+            if once:
+                self.left -= once
+                self.forgiven[kind] = self.forgiven.get(kind, 0.0) + once
             return seconds - once * one_seconds
         if excess <= 0:
             self.left += self.forgiven.pop(kind, 0.0)

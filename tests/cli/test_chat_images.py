@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import os
 from pathlib import Path
 
 import pytest
@@ -103,3 +104,16 @@ def test_a_picture_is_a_file_of_one_question(peer: Peer, home: Path) -> None:
     content = peer.question["messages"][0]["content"]
     assert [part["type"] for part in content] == ["text", "image_url", "text"]
     assert content[0]["text"] == "what is it?\n\na.py:\n```\nx = 1\n```\n\n"
+
+
+@pytest.mark.usefixtures("home")
+def test_a_pipe_among_the_files_is_read_once(peer: Peer) -> None:
+    """Of `-f <(git diff)` no byte is lost by looking whether it is a picture."""
+    reads, writes = os.pipe()
+    os.write(writes, b"the first words and the others\n")
+    os.close(writes)
+    peer.streams = [answer("ok")]
+    done = CliRunner().invoke(cli, ["chat", f"-f/dev/fd/{reads}", "what?"], catch_exceptions=False)
+    os.close(reads)
+    assert done.exit_code == 0, done.output
+    assert "the first words and the others" in peer.question["messages"][0]["content"]
