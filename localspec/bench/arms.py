@@ -68,7 +68,7 @@ def own(client: Client, model: Json) -> dict[str, Arm]:
 def forced(client: Client, model: Json) -> dict[str, Arm]:
     """The arms that verify replays: plain, auto, and each drafter that drafts every round if told.
 
-    Lookahead and early exits do not: they draft where that pays, whoever asks.
+    Lookahead and early exits do not: they draft where that pays, in any arm.
     """
     arms = own(client, model)
     del arms[PREDICTION]

@@ -18,7 +18,7 @@ WARM_TOKENS = 48
 WARM = "List the whole numbers from 1 to 40 with a comma between them, then do it once more."
 
 PATIENCE_SECONDS = 300.0
-"""Costs and exactness of a new model are found in a minute, where nobody else computes."""
+"""Costs and exactness of a new model are found in a minute on a quiet machine."""
 POLL_SECONDS = 0.25
 
 

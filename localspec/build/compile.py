@@ -100,7 +100,7 @@ def attempts(tools: Toolchain, *, chosen: bool) -> Iterator[Attempt]:
 def working(tools: Toolchain) -> Iterator[Path]:
     """A directory that is gone afterwards, also if the build is told to end; in the cache.
 
-    Libraries are loaded from there: whatever the umask was, nobody else may write what a build
+    Libraries are loaded from there: whatever the umask was, other users may not write what a build
     leaves.
     """
     os.umask(os.umask(_OTHERS_WRITE) | _OTHERS_WRITE)

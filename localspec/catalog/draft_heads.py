@@ -93,7 +93,7 @@ def find(
             continue
         found = _checked(target, ours, path, header.stamp(path), complete=complete)
         if isinstance(found, DraftHead) and not Path(found.path).exists():
-            _checked.cache_clear()  # somebody emptied the cache, where a compact one is completed
+            _checked.cache_clear()  # the cache of completed heads was emptied
             found = _checked(target, ours, path, header.stamp(path), complete=complete)
         if isinstance(found, DraftHead):
             return found, ""

@@ -17,6 +17,6 @@ def confirm(question: str, *, yes: bool) -> None:
         agreed = click.confirm(question, err=True)
     except click.Abort:
         click.echo(err=True)
-        raise RequestError("Nobody answered, so nothing was done.", fix="Add --yes.") from None
+        raise RequestError("No answer came, so nothing was done.", fix="Add --yes.") from None
     if not agreed:
         raise RequestError("Nothing was done.")

@@ -175,7 +175,7 @@ def _restored(tool: str, recipe: Recipe) -> str:
         else:
             path.unlink()
             for made in record.get("made", []):
-                with contextlib.suppress(OSError):  # somebody else has put something there
+                with contextlib.suppress(OSError):  # something else was put there
                     Path(made).rmdir()
     (_records() / f"{tool}.json").unlink()
     return f"restored: {path}"

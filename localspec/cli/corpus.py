@@ -37,7 +37,7 @@ def add(names: tuple[str, ...]) -> None:
     """Let answers be drafted from the files of FOLDER.
 
     What .gitignore names, hidden files, links, files without text or with secrets, and files over
-    1 MiB are left out. The daemon reads the folder while nobody waits, and again when it changes.
+    1 MiB are left out. The daemon reads the folder while it is idle, and again when it changes.
 
     Example: localspec corpus add ~/src/project
     """
@@ -91,7 +91,7 @@ def list_corpus(*, as_json: bool) -> None:
         for held, each in told:
             click.echo(hung("    ", _sentence(held.tokenizer, each), columns()))
         if not told and not why:
-            click.echo("    not read yet: a loaded model reads it while nobody waits")
+            click.echo("    not read yet: a loaded model reads it while it is idle")
 
 
 @corpus.command()

@@ -221,7 +221,7 @@ def far_measurements(
     """Forwards behind `far_tokens` tokens, and those that read them; one for each `next`.
 
     Tokens are read behind what the engine's last slot holds, if that is not enough, and again after
-    somebody had a slot; what it held stays, so that a memory which is a state is measured in empty
+    a session had a slot; what it held stays, so that a memory which is a state is measured in empty
     slots alone. Every far forward has a near one of as many rows
     after it, where another slot is idle: the machine's mood is that of both, so their difference is
     the distance.

@@ -126,7 +126,7 @@ def placed(text: Sequence[Token], images: Sequence[EncodedImage]) -> list[ImageR
 
 
 def words(tokens: Sequence[Token]) -> list[Token]:
-    """The tokens of a text without its images: for whoever does not see them."""
+    """The tokens of a text without its images, for drafters that cannot see them."""
     return [token for token in tokens if token >= 0]
 
 

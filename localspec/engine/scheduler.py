@@ -14,7 +14,7 @@ MIN_CHUNK_ROWS = 16
 """Smaller chunks would read all weights for almost nothing."""
 
 FIRST_CHUNK_ROWS = 64
-"""Before any prefill was measured, while nobody is streaming."""
+"""Rows of a prefill chunk before any was measured, while no session streams."""
 
 _WHOLE = 16
 """At least so small a part of a decode is taken to be its prefill's, however it was measured."""
@@ -35,7 +35,7 @@ class Need:
 
     @property
     def streaming(self) -> bool:
-        """Whether somebody waits for its next token, and not for its first."""
+        """Whether the session waits for its next token, and not for its first."""
         return self.tail <= 1 + self.again
 
 
@@ -83,7 +83,7 @@ class Chunks:
     _stream_rows: int = 0
 
     def rows(self, *, alone: bool) -> int:
-        """Of the next decode; `alone` when nobody is streaming."""
+        """Of the next decode; `alone` when no session streams."""
         if alone:
             return chunk_rows(self._row_seconds, alone=True, most=self.most)
         most = min(self.most, max(2 * self._rows, MIN_CHUNK_ROWS))

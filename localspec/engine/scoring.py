@@ -17,8 +17,8 @@ def score(
     """Read a prompt from its beginning, in a slot of the engine between two of its steps.
 
     Yields after each piece of work, returns the likelihoods of all tokens but the first, each with
-    `count` alternatives. What the slot held is forgotten; the prompt stays there for whoever asks
-    next, and the slot is given back when the generator ends or is closed.
+    `count` alternatives. What the slot held is forgotten; the prompt stays there for the next
+    request, and the slot is given back when the generator ends or is closed.
 
     Raises:
         Busy: every slot is taken.

@@ -93,7 +93,7 @@ class Request:
 class Meter:
     """Costs of one request and the work of speculation for it. Clock readings in seconds.
 
-    `predicted` are output tokens that the request's prediction told, whoever drafted them.
+    `predicted` are output tokens that the request's prediction told, from whichever source.
     """
 
     admitted_at: float

@@ -13,15 +13,15 @@ from localspec.errors import NoRoom
 class Aside:
     """Takes the texts of all idle slots out of the target, and puts them back.
 
-    Meanwhile the engine remembers them as if they were there: whoever takes a slot has to see that
-    they are (`Engine.vacate`). Engine lifetime.
+    Meanwhile the engine remembers them as if they were there: before a slot is taken they have to be
+    there again (`Engine.vacate`). Engine lifetime.
     """
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
         self._kept: dict[int, Any] = {}
         self.out = False
-        """Whether every slot is empty, for somebody else."""
+        """Whether every slot was emptied for another use."""
 
     def take_out(self) -> None:
         """Empty all slots, none of which is busy. What there is no memory to copy is forgotten."""

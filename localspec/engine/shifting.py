@@ -1,7 +1,7 @@
 """Context shift: a session at the end of its context forgets a part of its text and goes on.
 
-What is kept was read with what is forgotten, and stands at other positions from then on: nobody
-could read it anew with the same bits. So a slot keeps for later prompts only what stands before.
+What is kept was read with what is forgotten, and stands at other positions from then on: it
+cannot be read again with the same bits. So a slot keeps for later prompts only what stands before.
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ from localspec.types import Backend
 class Waiting(Backend, Protocol):
     """A backend that may have to wait for a device.
 
-    Where it `waits`, `decode` calls `meanwhile` once a forward is on its way: what nobody needs
+    Where it `waits`, `decode` calls `meanwhile` once a forward is on its way: what is not needed
     before the forward is done costs no time there. It must ask nothing of this backend.
     """
 

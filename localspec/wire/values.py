@@ -149,7 +149,7 @@ class Image(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """An image's file as it came, at the place `param` of a request.
 
     `mark` stands for it in the text of its message. It is made of the data: the same image has the
-    same one, and a text in which somebody wrote it shows what is shown anyway.
+    same one, and a text that contains it by itself shows what is shown anyway.
     """
 
     param: str

@@ -91,7 +91,7 @@ class CorpusIndex:
         if self._why:
             return self._why
         if self.index is None or not self._looked:
-            return "being read while nobody waits"
+            return "being read while idle"
         return self.index.contents.sentence
 
     @property

@@ -15,7 +15,7 @@ from localspec_daemon.page.passes import Kept
 _log = logging.getLogger("localspec.page")
 
 KEPT_SECONDS = 7 * 86_400.0
-"""A tab that nobody has opened for a week is let in anew."""
+"""A tab that was not opened for a week has to be let in again."""
 
 
 class _File(msgspec.Struct):

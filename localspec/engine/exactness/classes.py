@@ -388,7 +388,7 @@ def standard(target: Backend, *, rollback: Rollback = "trim") -> Shape:
 
 
 def differing(target: Backend, rollback: Rollback) -> Pieces[Shape]:
-    """`standard`, forward by forward, in slot 0, which is empty and nobody else's meanwhile."""
+    """`standard`, forward by forward, in slot 0, which is empty and held for this."""
     if rollback == "none":
         return _unforgetting(target)
     context, sizes = _CONTEXT, _SIZES

@@ -72,7 +72,7 @@ class SlotPrefix(NamedTuple):
 class Probe:
     """Slots of a target, what they hold, and which bits were seen at which position.
 
-    The slots are its own while it works; `close` leaves them empty. Somebody else may have them
+    The slots are its own while it works; `close` leaves them empty. Sessions may have them
     between two forwards, after `vacate`: then what stood before the rows that are compared is read
     again.
     """

@@ -1,6 +1,6 @@
 """How many threads a forward gets, by what forwards took. Pure: time is told, nothing is measured.
 
-A forward waits for its slowest thread. One whose core somebody else uses is held up by whole time
+A forward waits for its slowest thread. One whose core another process uses is held up by whole time
 slices, and all others wait for it: then a thread less may be twice as fast.
 """
 
