@@ -230,10 +230,10 @@ def far_measurements(
     far, slot = far_tokens(target), target.n_slots - 1
     wanted = [rows for rows in _FAR_ROWS * repeats if rows <= target.max_rows] if far else []
     trims = engine.shape.rollback == "trim"
-    held, known = engine.kept(slot), engine.seated
+    held, known = engine.kept(slot), engine.slots_taken
     while wanted and (trims or not engine.kept(slot)):
-        if engine.seated != known:
-            held, known = engine.kept(slot), engine.seated
+        if engine.slots_taken != known:
+            held, known = engine.kept(slot), engine.slots_taken
         target.truncate(slot, held)
         reading = min(far - held, _CHUNK_ROWS, target.max_rows)
         if reading > 0:

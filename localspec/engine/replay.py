@@ -104,7 +104,7 @@ def replay(
     """
     tokens = [*script.prompt, *script.text]
     judged = len(script.prompt) - 1
-    slot, held = engine.seat(script.client, script.prompt)
+    slot, held = engine.take_slot(script.client, script.prompt)
     reading = Reading(cached_tokens=held)
     stage = _Stage(slot, script, engine.context, estimate)
     try:
@@ -124,7 +124,7 @@ def replay(
                 if trace is not None:
                     reading.traces[name] = trace
     finally:
-        engine.leave(slot, script.client, tokens[:held], adapters=script.adapters)
+        engine.release_slot(slot, script.client, tokens[:held], adapters=script.adapters)
     return reading
 
 

@@ -27,7 +27,7 @@ def score(
     """
     found: list[Likelihood] = []
     held = 0
-    slot, _ = engine.seat(client, prompt)
+    slot, _ = engine.take_slot(client, prompt)
     try:
         engine.target.truncate(slot, 0)
         while held < len(prompt):
@@ -40,5 +40,5 @@ def score(
             held += read
             yield
     finally:
-        engine.leave(slot, client, prompt[:held], adapters=adapters)
+        engine.release_slot(slot, client, prompt[:held], adapters=adapters)
     return found

@@ -13,8 +13,8 @@ from localspec.errors import NoRoom
 class Aside:
     """Takes the texts of all idle slots out of the target, and puts them back.
 
-    Meanwhile the engine remembers them as if they were there: before a slot is taken they have to be
-    there again (`Engine.vacate`). Engine lifetime.
+    Meanwhile the engine remembers them as if they were there: before a slot is taken they have to
+    be there again (`Engine.vacate`). Engine lifetime.
     """
 
     def __init__(self, engine: Engine) -> None:

@@ -81,7 +81,7 @@ class Engine(SlotTexts):
         overlap: Overlap | None = None,
     ) -> None:
         self.backend = target
-        self.steps = self.seated = 0
+        self.steps = self.slots_taken = 0
         n_vocab, most = target.n_vocab, limits.max_draft
         self._drafting = Drafting(
             drafters, controller, n_vocab=n_vocab, max_draft=most, clock=clock
@@ -173,7 +173,7 @@ class Engine(SlotTexts):
             Busy: every slot is taken.
         """
         client, text = request.client, request.text
-        index, shared = self.seat(client, text, request.session, reuse=request.reuse)
+        index, shared = self.take_slot(client, text, request.session, reuse=request.reuse)
         try:
             origin: Origin = "slot"
             if request.reuse:
@@ -185,7 +185,7 @@ class Engine(SlotTexts):
             session = self._session(request, index, shared)
             session.origin = origin
         except Exception:
-            self.leave(index, client, [])
+            self.release_slot(index, client, [])
             raise
         self._sessions.append(session)
         longest = len(session.tokens) + min(request.max_tokens, RESERVED_TOKENS)
@@ -226,7 +226,7 @@ class Engine(SlotTexts):
         self._drafting.close(session)
         length = session.cached if keep is None else min(session.cached, session.n_prompt + keep)
         request = session.request
-        self.leave(
+        self.release_slot(
             session.slot,
             request.client,
             session.tokens[: session.reusable(length)],
@@ -234,13 +234,13 @@ class Engine(SlotTexts):
             adapters=request.adapters,
         )
 
-    def seat(
+    def take_slot(
         self, client: str, prompt: Sequence[Token], session: str = "", *, reuse: bool = True
     ) -> tuple[int, int]:
         """Take the free slot that holds the longest prefix of `prompt`; it, and how much it holds.
 
-        Without `reuse` it is emptied. Whoever takes one without a session reads there with `read`,
-        and must `leave` it.
+        Without `reuse` it is emptied. Without a session, fill it with `read` and give it back with
+        `release_slot`.
 
         Raises:
             Busy: every slot is taken.
@@ -253,10 +253,10 @@ class Engine(SlotTexts):
         self.prefixes.lose(index, shared if reuse else 0)
         shared = self.target.truncate(index, shared if reuse else 0)
         self._slots[index].busy = True
-        self.seated += 1
+        self.slots_taken += 1
         return index, shared
 
-    def leave(
+    def release_slot(
         self,
         slot: int,
         client: str,
@@ -282,7 +282,7 @@ class Engine(SlotTexts):
         """One forward over given tokens, outside of any session, shaped like those of sessions.
 
         Args:
-            slot: Taken with `seat`; it holds `tokens[:start]`.
+            slot: Taken with `take_slot`; it holds `tokens[:start]`.
             tokens: At most as many as the context holds.
             start: Where to go on; `start` < `len(tokens)`.
             judged: Positions from here on want logits; they are read apart from those before.

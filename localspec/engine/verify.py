@@ -3,8 +3,8 @@
 Both rules leave the target's law untouched. `coupled` (the default) asks the target for its own
 token at each node and follows the child that agrees: exact for every drafter and every tree, and
 under a seed the tokens do not depend on the drafter at all. `rejection` is the rule of Leviathan et
-al. (arXiv 2211.17192) and Chen et al. (arXiv 2302.01318). It is exact as long as a drawn token is not
-looked at before it is decided that it will be verified: how many nodes are verified is a stopping
+al. (arXiv 2211.17192) and Chen et al. (arXiv 2302.01318). It is exact as long as it is
+decided that a drawn token will be verified before it is looked at: how many are is a stopping
 time of the draft (`Draft.drawn`), and each draw has noise of its own (`Sampler.propose`).
 """
 

@@ -262,28 +262,28 @@ class Reread:
 
     def __init__(self, engine: Engine, forgotten: list[Slot]) -> None:
         self._engine, self._texts = engine, forgotten
-        self._seated = -1
+        self._slots_taken = -1
 
     def advance(self, _now: float = 0.0) -> bool:
         """Read some tokens; False where no text is left to read."""
         engine, texts = self._engine, self._texts
-        if engine.seated != self._seated and self._seated >= 0:
+        if engine.slots_taken != self._slots_taken and self._slots_taken >= 0:
             texts.clear()
         while texts and not self._missing(texts[-1].tokens):
             texts.pop()
         if not texts:
             return False
         text = texts[-1]
-        slot, start = engine.seat(text.client, text.tokens, text.session)
+        slot, start = engine.take_slot(text.client, text.tokens, text.session)
         try:
             _, count = engine.read(slot, text.tokens, start, len(text.tokens), text.adapters)
         except NoRoom:
             count, start = 0, 0
         held = text.tokens[: start + count]
-        engine.leave(slot, text.client, held, text.session, adapters=text.adapters)
+        engine.release_slot(slot, text.client, held, text.session, adapters=text.adapters)
         if not count:
             texts.pop()
-        self._seated = engine.seated
+        self._slots_taken = engine.slots_taken
         return True
 
     def _missing(self, text: Sequence[Token]) -> bool:

@@ -26,7 +26,7 @@ class BackgroundProbe:
     def __init__(self, engine: Engine, profile: Profile) -> None:
         self.remark: Callable[[], str] = lambda: ""
         self._engine, self._profile = engine, profile
-        self._seated, self._quiet_since = -1, 0.0
+        self._slots_taken, self._quiet_since = -1, 0.0
         self._pause_seconds = FIRST_PAUSE_SECONDS
         self._failed: int | None = None
         self._work: Iterator[None] = iter(())
@@ -43,8 +43,8 @@ class BackgroundProbe:
             now: Seconds, monotonic.
         """
         engine = self._engine
-        if engine.seated != self._seated:
-            self._seated, self._quiet_since, self._work = engine.seated, now, iter(())
+        if engine.slots_taken != self._slots_taken:
+            self._slots_taken, self._quiet_since, self._work = engine.slots_taken, now, iter(())
         if next(self._work, self) is None:
             return True
         # As far as a cache grows unasked; farther once a text has made it grow.
@@ -65,7 +65,7 @@ class BackgroundProbe:
         if not empty and texts and now - self._quiet_since >= self._pause_seconds:
             self._pause_seconds *= 2
             oldest, _ = texts[-1]
-            engine.leave(oldest, "", [])
+            engine.release_slot(oldest, "", [])
             return [oldest]
         return empty
 

@@ -111,7 +111,7 @@ def test_an_exit_is_another_forward_and_all_layers_are_back_behind_it(target: Ha
     """Logits of fewer layers differ; those of all layers are bit for bit what they were."""
     request = target.request(PROMPTS[3], CHAINS["greedy"])
     engine = target.engine({}, FixedDepth(0))
-    slot, _ = engine.seat("", request.prompt, reuse=False)
+    slot, _ = engine.take_slot("", request.prompt, reuse=False)
     before, _ = engine.read(slot, request.prompt, 0, 0)
     whole = before.logits.copy()
     early = EarlyExit(target.memory)
@@ -125,7 +125,7 @@ def test_an_exit_is_another_forward_and_all_layers_are_back_behind_it(target: Ha
         target.memory.truncate(slot, 0)
         after, _ = engine.read(slot, request.prompt, 0, 0)
         assert (after.logits == whole).all()
-    engine.leave(slot, "", [])
+    engine.release_slot(slot, "", [])
 
 
 def _rows(slot: int, tokens: list[Token]) -> list[Row]:

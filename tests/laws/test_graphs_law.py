@@ -1,4 +1,4 @@
-"""A seat for each row count changes no bit: whatever came before, a forward is what it was."""
+"""A graph for each row count changes no bit: whatever came before, a forward is what it was."""
 
 from __future__ import annotations
 

@@ -138,6 +138,6 @@ def test_a_request_whose_forward_found_no_memory_is_not_observed(harness: Harnes
     assert (ended.session, ended.finish) == (session, "length")
     engine.retire(session)
     asked = list(policy.asked)
-    slot, held = engine.seat("other", [1, 2, 3, 4])
+    slot, held = engine.take_slot("other", [1, 2, 3, 4])
     engine.read(slot, [1, 2, 3, 4], held, 3)
     assert policy.asked == asked

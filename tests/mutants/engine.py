@@ -163,7 +163,7 @@ ENGINE = [
     Mutant(
         "step: a request that cannot begin keeps its slot",
         STEP,
-        "            self.leave(index, client, [])\n            raise",
+        "            self.release_slot(index, client, [])\n            raise",
         "            raise",
         ("laws/test_blast_radius.py::test_a_request_that_cannot_begin_gives_its_slot_back",),
     ),

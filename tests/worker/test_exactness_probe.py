@@ -43,8 +43,8 @@ def test_a_conversation_is_worth_more_until_a_long_pause(tmp_path: Path) -> None
     """Nothing is read over it; a slot that was taken and left unread begins anew."""
     target, engine, _, probe = opened(lambda _: 0, tmp_path)
     assert probe.advance(0.0)
-    slot, _ = engine.seat("b", [1, 2, 3])
-    engine.leave(slot, "b", [])
+    slot, _ = engine.take_slot("b", [1, 2, 3])
+    engine.release_slot(slot, "b", [])
     for client in "abc":
         assert probe.advance(0.0)
         answer(engine, client, 40)

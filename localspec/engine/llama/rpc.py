@@ -4,7 +4,7 @@ Only a build with GGML_RPC has it (`make REMOTE=1`). It has no password and no e
 IPv4, a server serves one client at a time, and a client whose server is gone aborts. So addresses
 come here checked (`addresses.host_and_port`) and reached (`worker/remotes.py`).
 
-A remote device is never registered with ggml: a model that is loaded without naming devices, such as
+A remote device is never registered with ggml: a model loaded without naming devices, such as
 the draft, gets the local ones.
 """
 
