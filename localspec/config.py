@@ -9,15 +9,14 @@ import ipaddress
 import logging
 import os
 import re
-import tomllib
 from pathlib import Path
 from typing import Any, Literal, get_args, get_origin
 
 import msgspec
 
-from localspec import config_checks, outdated, paths, ranges, web_origins, wording
+from localspec import config_checks, config_file, outdated, paths, ranges, web_origins, wording
 from localspec.addresses import MAX_PORT, is_base_url
-from localspec.errors import ConfigError, unreadable
+from localspec.errors import ConfigError
 from localspec.ranges import Range
 from localspec.types import SamplingParams, Verification
 
@@ -218,10 +217,9 @@ def tcp_address(text: str) -> tuple[str, int]:
 def load(path: Path, *, keep: bool = False) -> Config:
     """The configuration in `path`; the defaults when there is no such file.
 
-    Raises ConfigError, also for a file that others may write, since it says which servers get
-    prompts. With `keep` its text is saved as the last good one, for `in_force`.
+    Raises ConfigError. With `keep` its text is saved as the last good one, for `in_force`.
     """
-    text = _read(path)
+    text = config_file.read(path)
     config = Config() if text is None else parse(text, str(path))
     if keep:
         with contextlib.suppress(OSError):  # with a full disk only the copy is lost
@@ -246,66 +244,47 @@ def _kept(path: Path) -> Path:
     return paths.state_dir() / "config" / f"{name}.toml"
 
 
-def _read(path: Path) -> str | None:
-    try:
-        with paths.open_regular(path) as file:
-            _refuse_foreign(path, file.fileno())
-            return file.read().decode("utf-8-sig")
-    except FileNotFoundError:
-        return None
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{path} cannot be read: {unreadable(error)}.") from error
-
-
-def _refuse_foreign(path: Path, handle: int) -> None:
-    who = paths.other_writers(os.fstat(handle))
-    if who == "owner":
-        raise ConfigError(
-            f"{path} belongs to another user, who could send your prompts to a server of theirs.",
-            fix=f"Make it yours: cp {path} {path}.mine && mv {path}.mine {path}",
-        )
-    if who:
-        raise ConfigError(
-            f"{path} may be written by others, who could send your prompts to a server of theirs.",
-            fix=f"chmod go-w {path}",
-        )
-
-
 def parse(text: str, origin: str = "config.toml") -> Config:
-    """A checked Config from TOML text. Raises ConfigError, which names the key and the fix."""
-    try:
-        table = tomllib.loads(text)
-    except (tomllib.TOMLDecodeError, RecursionError) as error:
-        raise ConfigError(f"{origin} is not valid TOML: {error}.") from error
+    """A checked Config from TOML text. Raises ConfigError with the line, the key and the fix."""
+    table = config_file.table(text, origin)
     outdated.renew(table, origin)
-    _refuse_unknown(table, Config, origin, "")
+    try:
+        return _checked(table)
+    except ConfigError as error:
+        line = config_file.line_of(text, error.param or "")
+        where = f"{origin}:{line}" if line else origin
+        raise ConfigError(f"{where}: {error.message}", fix=error.fix, param=error.param) from error
+
+
+def _checked(table: dict[str, Any]) -> Config:
+    _refuse_unknown(table, Config, "")
     try:
         config = msgspec.convert(table, Config, str_keys=True)
     except msgspec.ValidationError as error:
         path, sentence = wording.fault(error, Config)
         fix = "`man localspec-config` has every key."
-        raise ConfigError(f"{origin}: {path}: {sentence}", fix=fix, param=path) from error
-    _check(config, origin)
+        raise ConfigError(f"{path}: {sentence}", fix=fix, param=path) from error
+    _check(config)
     return config
 
 
-def _refuse_unknown(table: dict[str, Any], kind: Any, origin: str, prefix: str) -> None:
+def _refuse_unknown(table: dict[str, Any], kind: Any, prefix: str) -> None:
     fields = {field.name: field.type for field in msgspec.structs.fields(kind)}
     for key, value in table.items():
         name = prefix + key
         if key not in fields:
             near = difflib.get_close_matches(key, fields, n=1)
             fix = f"Did you mean {prefix}{near[0]}?" if near else f"Known: {', '.join(fields)}."
-            raise ConfigError(f"{origin}: unknown key {name}.", fix=fix, param=name)
+            raise ConfigError(f"unknown key {name}.", fix=fix, param=name)
         inner = fields[key]
         if not isinstance(value, dict):
             continue
         if _is_table(inner):
-            _refuse_unknown(value, inner, origin, f"{name}.")
+            _refuse_unknown(value, inner, f"{name}.")
         elif get_origin(inner) is dict and _is_table(get_args(inner)[1]):
             for label, part in value.items():
                 if isinstance(part, dict):
-                    _refuse_unknown(part, get_args(inner)[1], origin, f"{name}.{label}.")
+                    _refuse_unknown(part, get_args(inner)[1], f"{name}.{label}.")
 
 
 def _is_table(kind: Any) -> bool:
@@ -339,65 +318,63 @@ _LEAST_CONTEXT = 64
 _MAX_IDLE_SECONDS = 86_400
 
 
-def _check(config: Config, origin: str) -> None:
+def _check(config: Config) -> None:
     for name, range_ in _RANGES.items():
         value: Any = config
         for part in name.split("."):
             value = getattr(value, part)
         if value not in range_:
-            raise config_checks.out_of_range(origin, name, value, f"Choose a value from {range_}.")
+            raise config_checks.out_of_range(name, value, f"Choose a value from {range_}.")
     if 0 < config.engine.context < _LEAST_CONTEXT:
         fix = f"Choose at least {_LEAST_CONTEXT}, or 0 for what fits."
-        raise config_checks.out_of_range(origin, "engine.context", config.engine.context, fix)
+        raise config_checks.out_of_range("engine.context", config.engine.context, fix)
     for model in ("target", "draft"):
         placement: Placement = getattr(config.engine, model)
-        config_checks.split(placement.tensor_split, f"engine.{model}", origin)
+        config_checks.split(placement.tensor_split, f"engine.{model}")
         if placement.flash_attention == "off" and placement.kv_type != "f16":
             raise ConfigError(
-                f"{origin}: engine.{model}.kv_type = {placement.kv_type} needs flash attention.",
+                f"engine.{model}.kv_type = {placement.kv_type} needs flash attention.",
                 fix='Leave flash_attention at "auto", or kv_type at "f16".',
                 param=f"engine.{model}.kv_type",
             )
-    ranges.check_chain(config.sampling, origin)
+    ranges.check_chain(config.sampling)
     seconds(config.server.keep_alive)
     if config.server.tcp:
         tcp_address(config.server.tcp)
     for pattern in config.server.origins:
         if why := web_origins.wrong(pattern):
             raise ConfigError(
-                f'{origin}: server.origins names "{pattern}", which {why}.',
+                f'server.origins names "{pattern}", which {why}.',
                 fix='Write "scheme://name" or "scheme://name:port"; a * may stand for text of the '
                 "name, but not with http and https.",
                 param="server.origins",
             )
-    ranges.check_scales(config.models.adapters, origin)
-    config_checks.corpus(config.draft.corpus, origin)
-    config_checks.remote(config.engine.remote, origin)
-    _check_upstream(config.upstream, origin)
+    ranges.check_scales(config.models.adapters)
+    config_checks.corpus(config.draft.corpus)
+    config_checks.remote(config.engine.remote)
+    _check_upstream(config.upstream)
 
 
-def _check_upstream(upstreams: dict[str, Upstream], origin: str) -> None:
+def _check_upstream(upstreams: dict[str, Upstream]) -> None:
     owners: dict[str, str] = {}
     for name, upstream in upstreams.items():
         key = f"upstream.{name}"
         if not re.fullmatch(r"[A-Za-z0-9_-]{1,40}", name):
             fix = "Use letters, digits, - and _."
-            raise ConfigError(f"{origin}: {key} is no name for an upstream.", fix=fix, param=key)
+            raise ConfigError(f"{key} is no name for an upstream.", fix=fix, param=key)
         if not is_base_url(upstream.url):
             raise ConfigError(
-                f'{origin}: {key}.url = "{upstream.url}" is no address of an API.',
+                f'{key}.url = "{upstream.url}" is no address of an API.',
                 fix='Write "http://host:port/v1" or "https://...": no user, no query.',
                 param=f"{key}.url",
             )
         if not 0 < upstream.idle_seconds <= _MAX_IDLE_SECONDS:
             fix = f"Choose a value from 1 to {_MAX_IDLE_SECONDS}."
-            raise config_checks.out_of_range(
-                origin, f"{key}.idle_seconds", upstream.idle_seconds, fix
-            )
+            raise config_checks.out_of_range(f"{key}.idle_seconds", upstream.idle_seconds, fix)
         for model in upstream.models:
             if not model or owners.setdefault(model, name) != name:
                 raise ConfigError(
-                    f'{origin}: {key}.models names "{model}", which upstream.'
+                    f'{key}.models names "{model}", which upstream.'
                     f"{owners.get(model, name)} names as well, or nothing.",
                     fix="Name each model once.",
                     param=f"{key}.models",

@@ -101,12 +101,12 @@ MAX_STOP_BYTES = 1024
 """Limit of one stop string in UTF-8."""
 
 
-def check_chain(chain: SamplingParams, origin: str) -> None:
+def check_chain(chain: SamplingParams) -> None:
     """Refuse a configured chain with invalid steps, breakers or biases. Raises ConfigError."""
 
     def refuse(name: str, value: object, fix: str) -> None:
         key = f"sampling.{name}"
-        raise ConfigError(f"{origin}: {key} = {value} is out of range.", fix=fix, param=key)
+        raise ConfigError(f"{key} = {value} is out of range.", fix=fix, param=key)
 
     if len(chain.logit_bias) > MAX_BIASES:
         refuse("logit_bias", f"{len(chain.logit_bias)} tokens", f"Name at most {MAX_BIASES}.")
@@ -121,14 +121,14 @@ def check_chain(chain: SamplingParams, origin: str) -> None:
         refuse("dry_sequence_breakers", [*chain.dry_sequence_breakers], fix)
 
 
-def check_scales(table: Mapping[str, Mapping[str, float]], origin: str) -> None:
+def check_scales(table: Mapping[str, Mapping[str, float]]) -> None:
     """Refuse a configured scale of a LoRA adapter that is out of range. Raises ConfigError."""
     for pattern, files in table.items():
         for file, scale in files.items():
             if scale not in ADAPTER_SCALE:
                 key = f"models.adapters.{pattern}"
                 raise ConfigError(
-                    escaped(f"{origin}: {key}: the scale of {file} is {scale}."),
+                    escaped(f"{key}: the scale of {file} is {scale}."),
                     fix=f"Choose a value from {ADAPTER_SCALE}.",
                     param=key,
                 )

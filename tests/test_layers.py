@@ -27,6 +27,7 @@ ROOTS = (REPOSITORY / "localspec", REPOSITORY / "daemon" / "localspec_daemon")
 LEAVES = {
     "errors", "chain", "types", "toml", "ranges", "machine", "config", "wire", "paths", "wording",
     "web_origins", "forward_counts", "streams", "outdated", "addresses", "built", "config_checks",
+    "config_file",
 }  # fmt: skip
 ENGINE = {"engine.core", "engine.kv", "engine.llama", "engine.exactness", "engine.speculation"}
 CORE = {
@@ -51,7 +52,9 @@ MAY_IMPORT: dict[str, set[str]] = {
     "ranges": {"errors", "chain"},
     "machine": {"errors"},
     "config_checks": {"errors", "addresses"},
+    "config_file": {"errors", "paths"},
     "config": {
+        "config_file",
         "errors",
         "chain",
         "types",

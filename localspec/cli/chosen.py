@@ -1,7 +1,7 @@
 """The settings and the daemon that a command uses, also while config.toml has a mistake.
 
 A command that only needs the socket or the models directory goes on with the last good
-configuration, as the daemon does, and says so in a line.
+configuration, as a running daemon does, and says so in a line. What would start a daemon refuses.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _TOLD = "localspec.cli.chosen"
 def client() -> Client:
     """A client of the daemon at LOCALSPEC_HOST, else of the configuration. Raises ConfigError."""
     found = Client.from_environment()
-    _tell(found.config_error)
+    tell(found.config_error)
     return found
 
 
@@ -35,7 +35,7 @@ def settings() -> Config:
     from localspec import config  # noqa: PLC0415  the import costs more than most commands
 
     found, error = config.in_force(paths.config_file())
-    _tell(error)
+    tell(error)
     return found
 
 
@@ -92,13 +92,13 @@ def upstream_models() -> list[str]:
     return [model for upstream in settings().upstream.values() for model in upstream.models]
 
 
-def _tell(error: ConfigError | None) -> None:
-    """Print a line once for each command, however often it is called."""
+def tell(error: ConfigError | None) -> None:
+    """Print a line once for each command, however often it is called; nothing without an error."""
     context = click.get_current_context(silent=True)
     if error is None or context is None or context.meta.get(_TOLD):
         return
     context.meta[_TOLD] = True
     from localspec.cli.columns import columns, hung  # noqa: PLC0415  only when things go wrong
 
-    said = f"warning: {error.message} {error.fix} The last good configuration is in force."
+    said = f"warning: {error} Until then the last good configuration is in force, or the defaults."
     click.echo(hung("", said, columns(sys.stderr)), err=True)

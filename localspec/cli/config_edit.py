@@ -16,8 +16,8 @@ import msgspec
 import tomlkit
 from tomlkit.exceptions import TOMLKitError
 
-from localspec import config, paths, wording
-from localspec.errors import ConfigError, unreadable
+from localspec import config, config_file, paths, wording
+from localspec.errors import ConfigError
 
 Change: TypeAlias = Callable[[tomlkit.TOMLDocument], None]
 
@@ -36,25 +36,21 @@ def apply(
     `check` may find more faults than the daemon would, such as a model that is not there.
     """
     place = file.resolve()
+    text = config_file.read(place)
     try:
-        text = _text(place) if place.exists() else ""
-        document = tomlkit.parse(text)
-    except (OSError, UnicodeDecodeError, TOMLKitError) as error:
+        document = tomlkit.parse(text or "")
+    except TOMLKitError as error:
+        config_file.table(text or "", str(file))  # which says it in the words of every command
         raise ConfigError(
-            f"{file} cannot be changed: {unreadable(error)}.", fix="Correct it by hand."
+            f"{file} cannot be changed: {error}.", fix="Correct it by hand."
         ) from error
     change(document)
     new = tomlkit.dumps(document).rstrip("\n") + "\n"
     made = config.parse(new, str(file))
     for fault in check(made) if check else ():
         raise fault
-    mode = place.stat().st_mode & 0o777 if place.exists() else 0o600
+    mode = 0o600 if text is None else place.stat().st_mode & 0o777
     paths.write_atomically(place, new.encode(), mode)
-
-
-def _text(place: Path) -> str:
-    with paths.open_regular(place) as file:
-        return file.read().decode("utf-8-sig")
 
 
 def set_to(key: str, text: str) -> Change:

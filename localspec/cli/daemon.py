@@ -29,6 +29,7 @@ def serve() -> None:
 
     Example: localspec serve
     """
+    launch.check_settings()
     command = launch.command(chosen.client())
     os.execv(command[0], command)  # noqa: S606  our own interpreter, no shell
 
@@ -37,11 +38,12 @@ def serve() -> None:
 def start() -> None:
     """Start the daemon in the background.
 
-    Returns as soon as it answers; a daemon that already runs is fine.
+    Returns as soon as it answers; a daemon that already runs is fine. A configuration with a
+    mistake is refused; a running daemon keeps its last good one.
 
     Example: localspec start
     """
-    _start(chosen.client())
+    _start()
 
 
 @click.command()
@@ -67,17 +69,16 @@ def restart() -> None:
 
     Example: localspec restart
     """
-    from localspec import config  # noqa: PLC0415  the import costs more than most commands
-
-    config.load(paths.config_file())
-    client = chosen.client()
-    _stop(client)
-    _start(client)
+    launch.check_settings()
+    _stop(chosen.client())
+    _start()
 
 
-def _start(client: Client) -> None:
+def _start() -> None:
+    client = Client.from_environment()
     try:
         pid, found = launch.local_pid(client), "already running"
+        chosen.tell(client.config_error)
     except NotRunning:
         with waiting.shown("starting the daemon"):
             pid, found = launch.start(client)["pid"], "started"
@@ -146,10 +147,8 @@ def reload() -> None:
 
     Example: localspec reload
     """
-    from localspec import config  # noqa: PLC0415  the import costs more than most commands
-
     pid = launch.local_pid(chosen.client())
-    config.load(paths.config_file())
+    launch.check_settings()
     with launch.Watch(pid) as watch:
         watch.signal(signal.SIGHUP)
     click.echo(f"reloading: pid {pid}; `localspec status` shows what needs a restart")

@@ -39,13 +39,14 @@ def reach(*, spawn: bool, tell: Callable[[str], None]) -> Client:
 
     `tell` is called again and again while the daemon starts.
     """
-    client = chosen.client()
+    client = Client.from_environment()
     try:
         client.status()
     except NotRunning:
         if not spawn or client.socket_path is None:
             raise
         start(client, tell)
+    chosen.tell(client.config_error)
     return client
 
 
@@ -59,8 +60,10 @@ def start(client: Client, tell: Callable[[str], None] = lambda _: None) -> dict[
 
     `tell` is called again and again meanwhile.
 
-    Raises DaemonError with the end of the log when it dies or stays silent.
+    Raises ConfigError for a configuration that the daemon would refuse, and DaemonError with the
+    end of the log when it dies or stays silent.
     """
+    check_settings()
     log = log_file()
     paths.make_private(log.parent)
     bound_log(log)
@@ -93,6 +96,13 @@ def start(client: Client, tell: Callable[[str], None] = lambda _: None) -> dict[
     raise DaemonError(
         f"The daemon (pid {pid}) did not answer within {START_SECONDS:g} s.", fix="localspec logs"
     )
+
+
+def check_settings() -> None:
+    """Raise the ConfigError that a daemon would end with, if it were started now."""
+    from localspec import config  # noqa: PLC0415  the import costs more than most commands
+
+    config.load(paths.config_file())
 
 
 def stop(

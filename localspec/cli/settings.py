@@ -10,7 +10,7 @@ import click
 import msgspec
 
 from localspec import config as configuration
-from localspec import paths
+from localspec import config_file, paths
 from localspec.cli import config_edit, missing_names
 from localspec.cli.columns import columns, hung
 from localspec.cli.groups import Group
@@ -64,7 +64,7 @@ def show(*, as_json: bool) -> None:
     if as_json:
         click.echo(json.dumps(effective, separators=(",", ":")))
         return
-    chosen = _leaves(tomllib.loads(file.read_text(encoding="utf-8-sig"))) if file.exists() else {}
+    chosen = _leaves(tomllib.loads(config_file.read(file) or ""))
     for key, value in _leaves(effective).items():
         mark = f"  # {file}" if any(key == k or key.startswith(f"{k}.") for k in chosen) else ""
         click.echo(f"{key} = {json.dumps(value)}{mark}")

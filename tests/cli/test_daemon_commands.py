@@ -16,6 +16,7 @@ from click.testing import CliRunner, Result
 from rich.console import Console
 from scripted import PATIENCE_SECONDS, Peer
 
+from localspec import config
 from localspec.chats.transcript import Conversation
 from localspec.cli import launch
 from localspec.cli.daemon import SERVICE_LOG
@@ -23,7 +24,7 @@ from localspec.cli.main import cli
 from localspec.cli.repl import handle
 from localspec.cli.talk import Talk
 from localspec.client import Client
-from localspec.errors import RequestError
+from localspec.errors import ConfigError, RequestError
 
 LOCALSPEC = (sys.executable, "-m", "localspec.cli.main")
 
@@ -257,6 +258,27 @@ def test_a_typo_in_the_configuration_does_not_disable_the_commands(
         assert localspec("stop").stdout.startswith("stopped")
     finally:
         launch.stop(moved, drain_seconds=1.0)
+
+
+@pytest.mark.parametrize(
+    "command", [("start",), ("serve",), ("restart",), ("chat", "hi"), ("config", "check"),
+                ("config", "show"), ("config", "set", "engine.slots", "2"), ("tune",), ("web",)],
+)  # fmt: skip
+@pytest.mark.parametrize("text", [b"[server]\n\nmax_que = 2\n", b"a = 1\n[server\n", b"\n\n\xff"])
+def test_what_needs_the_configuration_refuses_a_wrong_one_in_the_same_sentence(
+    home: Path, command: tuple[str, ...], text: bytes
+) -> None:
+    """Once, with file and line, by its exit code, and no daemon is started to find it out."""
+    file = home / "config" / "localspec" / "config.toml"
+    file.parent.mkdir(parents=True)
+    file.write_bytes(text)
+    with pytest.raises(ConfigError) as told:
+        config.load(file)
+    done = localspec(*command)
+    assert done.exit_code == 78
+    assert "".join(done.stderr.split()).count("".join(str(told.value).split())) == 1
+    assert f"{file}:" in done.stderr
+    assert not launch.log_file().exists()
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="there is no /proc")
