@@ -32,7 +32,7 @@ LEAVES = {
 ENGINE = {"engine.core", "engine.kv", "engine.llama", "engine.exactness", "engine.speculation"}
 CORE = {
     "session", "rows", "pieces", "sampling", "verify", "likelihood", "block_max", "chain",
-    "images", "beside", "routing", "scheduler",
+    "images", "forward_thread", "routing", "scheduler",
 }  # fmt: skip
 """Files of engine/ that are below its packages: a session, its rows, how its tokens are drawn."""
 MAY_IMPORT: dict[str, set[str]] = {

@@ -39,7 +39,7 @@ class Stair(msgspec.Struct, frozen=True):
     far_ms: float
 
 
-class Learned(msgspec.Struct, frozen=True):
+class LearnedCosts(msgspec.Struct, frozen=True):
     """Measurements of one model; None and empty where there are none yet."""
 
     model: str
@@ -53,7 +53,7 @@ class Learned(msgspec.Struct, frozen=True):
     advice: list[str]
 
 
-def learned(model: Json, weight_types: Sequence[str], *, has_gpu: bool) -> Learned:
+def learned(model: Json, weight_types: Sequence[str], *, has_gpu: bool) -> LearnedCosts:
     """Everything that `tune` shows. A prompt is read at the rate of the cheapest rows measured.
 
     Args:
@@ -64,7 +64,7 @@ def learned(model: Json, weight_types: Sequence[str], *, has_gpu: bool) -> Learn
     far_tokens = model.get("far_tokens") or 0
     stairs = treads(staircase(model), dict(staircase(model, far_tokens)))
     drafted, accepted = model.get("drafted") or {}, model.get("accepted") or {}
-    return Learned(
+    return LearnedCosts(
         model=model["name"],
         far_tokens=far_tokens,
         stairs=stairs,

@@ -102,7 +102,7 @@ def best_ms(
     paid = [(neural[name], ms) for name, ms in prices.draft_ms.items() if name in neural]
     stairs = _stairs(prices, most_nodes)
     host = np.array([prices.host.work_ms(1 + nodes) for nodes in range(most_nodes + 1)])
-    ends = _Rest(0.0, np.zeros(stairs.steady.size), np.zeros(stairs.steady.size))
+    ends = _Remaining(0.0, np.zeros(stairs.steady.size), np.zeros(stairs.steady.size))
     rests = [ends] * (len(free) + 1)
     for position in reversed(range(len(free))):
         most = min(most_nodes, len(free) - position - 1)
@@ -120,7 +120,7 @@ class _Stairs(NamedTuple):
     nodes: NDArray[np.int64]
 
 
-class _Rest(NamedTuple):
+class _Remaining(NamedTuple):
     """Milliseconds from a position on, by the forward before.
 
     `other`: it had rows of no count here. By row count: `first` where it was the first of its
@@ -142,7 +142,7 @@ def _stairs(prices: Prices, most_nodes: int) -> _Stairs:
     return _Stairs(steady, changed - steady, settling - steady, np.array(counts) - 1)
 
 
-def _rest(spent: _Array, rests: Sequence[_Rest], stairs: _Stairs) -> _Rest:
+def _rest(spent: _Array, rests: Sequence[_Remaining], stairs: _Stairs) -> _Remaining:
     """The best round and all after it; `spent[k]` and `rests[k]` are of one with k nodes."""
     too_many = np.arange(spent.size)[:, None] > stairs.nodes
     after_first, after_later = (
@@ -154,7 +154,7 @@ def _rest(spent: _Array, rests: Sequence[_Rest], stairs: _Stairs) -> _Rest:
     best = int(changed.argmin())
     others = np.full(changed.size, changed[best])
     others[best] = np.delete(changed, best).min(initial=np.inf)  # as many rows are no change
-    return _Rest(
+    return _Remaining(
         float(changed[best]),
         np.minimum(others, alike + stairs.settle),
         np.minimum(others, alike),
@@ -179,7 +179,7 @@ def _drafting_ms(
 
 
 @dataclass(frozen=True, slots=True)
-class Habit:
+class FixedDepth:
     """One source that drafts `depth` tokens whenever it has something to say, right or wrong.
 
     `survives` is how many of them would survive at each position, None where it has nothing; one
@@ -191,7 +191,7 @@ class Habit:
     token_ms: float = 0.0
 
 
-def fixed_ms(habits: Sequence[Habit], tokens: int, prices: Prices) -> float:
+def fixed_ms(habits: Sequence[FixedDepth], tokens: int, prices: Prices) -> float:
     """Milliseconds of a text of so many tokens if each round the first habit drafts that can.
 
     Before the first round was a forward of other rows.

@@ -16,7 +16,7 @@ from typing import NamedTuple, TypeAlias
 import msgspec
 
 from localspec.bench.arms import AUTO, PLAIN, PREDICTION, Arm
-from localspec.bench.bound import Habit, Prices, best_ms, fixed_ms, plain_ms
+from localspec.bench.bound import FixedDepth, Prices, best_ms, fixed_ms, plain_ms
 from localspec.bench.results import Replay, Results
 from localspec.bench.suite import Prompt
 from localspec.client import Json
@@ -209,7 +209,7 @@ def _fixed_ms(replay: Replay, drafters: Sequence[str], prices: Prices) -> dict[_
     return {
         way: fixed_ms(
             [
-                Habit(chains[name], depth, prices.draft_ms.get(name, 0.0))
+                FixedDepth(chains[name], depth, prices.draft_ms.get(name, 0.0))
                 for name, depth in way
                 if depth
             ],

@@ -15,7 +15,7 @@ class Span(msgspec.Struct, frozen=True):
     median_ms: float
 
 
-class Way(msgspec.Struct, frozen=True):
+class SamplingHost(msgspec.Struct, frozen=True):
     """One way of choosing tokens: a whole round of which all rows were kept, and its parts."""
 
     limit_ms: float
@@ -32,7 +32,7 @@ class HostPath(msgspec.Struct, frozen=True):
 
     rows: int
     vocabulary: int
-    ways: dict[str, Way]
+    ways: dict[str, SamplingHost]
     undrafted: dict[str, Span]
 
 
@@ -66,7 +66,7 @@ def tables(found: HostPath) -> list[Table]:
     return [*ways, undrafted]
 
 
-def _rest(way: Way) -> Span:
+def _rest(way: SamplingHost) -> Span:
     """Rows, scheduling, committing and counting: what no part accounts for."""
     parts = way.parts.values()
     return Span(

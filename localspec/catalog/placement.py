@@ -20,7 +20,7 @@ from localspec.catalog import reading
 from localspec.catalog.devices import Device
 from localspec.catalog.memory import CELL_STEP, rounded
 from localspec.catalog.parts import Layout, graphs_bytes, taken
-from localspec.catalog.plan import FLOOR_CELLS, Plan, Rung, Wish
+from localspec.catalog.plan import FLOOR_CELLS, Plan, PlanCandidate, PlanRequest
 from localspec.config import Config, Placement
 from localspec.errors import ConfigError
 
@@ -38,7 +38,7 @@ _ORDERED_DEVICES = 2
 """The most GPUs of which every order is tried."""
 
 
-def plans(wish: Wish, devices: Sequence[Device]) -> list[Plan]:
+def plans(request: PlanRequest, devices: Sequence[Device]) -> list[Plan]:
     """Plans for these devices, each smaller than the one before; never empty.
 
     The last one is the least possible, whether it fits or not.
@@ -47,21 +47,21 @@ def plans(wish: Wish, devices: Sequence[Device]) -> list[Plan]:
         ConfigError: the configuration names a missing device, or splits among more than there
             are.
     """
-    check(wish.config, devices)
+    check(request.config, devices)
     limits = {device.name: usable(device) for device in devices}
-    least = _least(wish, limits)
+    least = _least(request, limits)
     found: list[Plan] = []
-    while len(found) < _MAX_PLANS and (plan := _best(wish, devices, limits)):
+    while len(found) < _MAX_PLANS and (plan := _best(request, devices, limits)):
         found.append(plan)
-        limits = _tighter(wish, plan, limits)
+        limits = _tighter(request, plan, limits)
     return found if found and found[-1].taken() == least.taken() else [*found, least]
 
 
-def best(wish: Wish, devices: Sequence[Device]) -> Plan:
+def best(request: PlanRequest, devices: Sequence[Device]) -> Plan:
     """The first of `plans`, the best that fits. Raises as `plans`."""
-    check(wish.config, devices)
+    check(request.config, devices)
     limits = {device.name: usable(device) for device in devices}
-    return _best(wish, devices, limits) or _least(wish, limits)
+    return _best(request, devices, limits) or _least(request, limits)
 
 
 def usable(device: Device) -> int:
@@ -114,16 +114,22 @@ def gpus(placement: Placement, devices: Sequence[Device]) -> list[str]:
     return [device.name for device in devices if device.kind == "gpu"]
 
 
-def _best(wish: Wish, devices: Sequence[Device], limits: Mapping[str, int]) -> Plan | None:
-    """The plan of the highest rung that fits these limits, with the head and snapshots it bears."""
-    for rung in _rungs(wish):
-        if plan := _Search(wish, rung, devices, limits).plan():
-            return _with_more(wish, rung, devices, limits, plan)
+def _best(
+    request: PlanRequest, devices: Sequence[Device], limits: Mapping[str, int]
+) -> Plan | None:
+    """The plan of the first candidate that fits these limits, with its head and snapshots."""
+    for candidate in _candidates(request):
+        if plan := _Search(request, candidate, devices, limits).plan():
+            return _with_more(request, candidate, devices, limits, plan)
     return None
 
 
 def _with_more(
-    wish: Wish, rung: Rung, devices: Sequence[Device], limits: Mapping[str, int], plan: Plan
+    request: PlanRequest,
+    candidate: PlanCandidate,
+    devices: Sequence[Device],
+    limits: Mapping[str, int],
+    plan: Plan,
 ) -> Plan:
     """The plan with a head and the most snapshots for which little is given up.
 
@@ -132,16 +138,16 @@ def _with_more(
     best, most = plan, plan.cells
     where = _kept_on_gpus(plan)
 
-    def borne(wanted: Rung) -> Plan | None:
-        found = _Search(wish, wanted, devices, limits).plan()
+    def borne(wanted: PlanCandidate) -> Plan | None:
+        found = _Search(request, wanted, devices, limits).plan()
         same = found and _kept_on_gpus(found) == where and found.draft == plan.draft
         return found if found and same and found.cells >= _KEPT_CELLS * most else None
 
-    if wish.head and (found := borne(rung._replace(head=True))):
-        best, rung = found, rung._replace(head=True)
-    snapshots = wish.snapshots
+    if request.head and (found := borne(candidate._replace(head=True))):
+        best, candidate = found, candidate._replace(head=True)
+    snapshots = request.snapshots
     while snapshots > 0:
-        if found := borne(rung._replace(snapshots=snapshots)):
+        if found := borne(candidate._replace(snapshots=snapshots)):
             return found
         snapshots //= 2
     return best
@@ -152,24 +158,24 @@ def _kept_on_gpus(plan: Plan) -> tuple[tuple[str, ...], int, int]:
     return plan.target.devices, plan.target.gpu_layers, plan.target.experts
 
 
-def _rungs(wish: Wish) -> Iterator[Rung]:
+def _candidates(request: PlanRequest) -> Iterator[PlanCandidate]:
     """Rungs from everything that is wanted downwards."""
-    if wish.target.embeds:
-        yield Rung(wish.slots, wish.most_cells(wish.slots), draft=False)
+    if request.target.embeds:
+        yield PlanCandidate(request.slots, request.most_cells(request.slots), draft=False)
         return
-    wanted = wish.context if wish.config.engine.context else FLOOR_CELLS
-    full = rounded(min(wanted, wish.context))
-    fewer = [wish.slots]
+    wanted = request.context if request.config.engine.context else FLOOR_CELLS
+    full = rounded(min(wanted, request.context))
+    fewer = [request.slots]
     while fewer[-1] > 1:
         fewer.append(fewer[-1] // 2)
     shorter = [full]
     while shorter[-1] > LEAST_CELLS:
         shorter.append(max(LEAST_CELLS, rounded(shorter[-1] // 2)))
-    for draft in (True, False) if wish.draft else (False,):
+    for draft in (True, False) if request.draft else (False,):
         for slots in fewer:
-            yield Rung(slots, full * slots if wish.strict else full, draft)
+            yield PlanCandidate(slots, full * slots if request.strict else full, draft)
         for cells in shorter[1:]:
-            yield Rung(1, cells, draft)
+            yield PlanCandidate(1, cells, draft)
 
 
 class _Held(NamedTuple):
@@ -181,10 +187,10 @@ class _Held(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class _Search:
-    """The search for the best plan of one rung within `limits`, bytes by device."""
+    """The search for the best plan of one candidate within `limits`, bytes by device."""
 
-    wish: Wish
-    rung: Rung
+    request: PlanRequest
+    candidate: PlanCandidate
     devices: Sequence[Device]
     limits: Mapping[str, int]
 
@@ -213,11 +219,11 @@ class _Search:
 
     def _draft_homes(self) -> Iterator[list[Layout | None]]:
         """Possible layouts of the draft, better ones first; None is no draft."""
-        draft = self.wish.draft
-        if not self.rung.draft or draft is None:
+        draft = self.request.draft
+        if not self.candidate.draft or draft is None:
             yield [None]
             return
-        placement = self.wish.config.engine.draft
+        placement = self.request.config.engine.draft
         names = gpus(placement, self.devices)
         wanted = _wanted(placement, draft.blocks)
         if names and placement.split == "none":
@@ -230,7 +236,7 @@ class _Search:
 
     def _orders(self) -> list[tuple[str, ...]]:
         """Orders of the target's devices to try, few devices before many."""
-        placement = self.wish.config.engine.target
+        placement = self.request.config.engine.target
         names = targets(placement, self.devices)
         if not names:
             return [()]
@@ -249,11 +255,11 @@ class _Search:
         whole = self._blocks_on_gpus(home, order)
         if whole is None:
             return None
-        plain, outline = _Held(whole), self.wish.target
-        wanted = _wanted(self.wish.config.engine.target, outline.blocks)
+        plain, outline = _Held(whole), self.request.target
+        wanted = _wanted(self.request.config.engine.target, outline.blocks)
         if not order or whole == wanted or not outline.has_experts:
             return plain
-        floor = self.rung.floor
+        floor = self.candidate.floor
 
         def fits(held: _Held) -> bool:
             return self._packed(home, order, held, floor) is not None
@@ -269,16 +275,16 @@ class _Search:
 
     def _worth(self, home: Layout | None, order: tuple[str, ...], held: _Held) -> float:
         """The worth of a layout: blocks on GPUs; for a mixture of experts, speed."""
-        if not self.wish.target.has_experts:
+        if not self.request.target.has_experts:
             return held.blocks
-        layout = self._packed(home, order, held, self.rung.floor)
+        layout = self._packed(home, order, held, self.candidate.floor)
         assert layout is not None  # noqa: S101 - it was found to fit
-        return -reading.seconds(self.wish.target, layout, self.devices)
+        return -reading.seconds(self.request.target, layout, self.devices)
 
     def _blocks_on_gpus(self, home: Layout | None, order: tuple[str, ...]) -> int | None:
         """The most blocks of the target that fit on these GPUs; None if the rest fits nowhere."""
-        wanted = _wanted(self.wish.config.engine.target, self.wish.target.blocks)
-        floor = self.rung.floor
+        wanted = _wanted(self.request.config.engine.target, self.request.target.blocks)
+        floor = self.candidate.floor
 
         def fits(count: int) -> bool:
             return self._packed(home, order, _Held(count), floor) is not None
@@ -289,25 +295,27 @@ class _Search:
 
     def _enlarged(self, home: Layout | None, order: tuple[str, ...], held: _Held) -> Plan:
         """The plan with the most KV that fits beside these blocks."""
-        rung, wish = self.rung, self.wish
-        cap = max(rung.floor, wish.most_cells(rung.slots))
-        step = CELL_STEP * (rung.slots if wish.strict else 1)
+        candidate, request = self.candidate, self.request
+        cap = max(candidate.floor, request.most_cells(candidate.slots))
+        step = CELL_STEP * (candidate.slots if request.strict else 1)
         more = _most(
-            (cap - rung.floor) // step,
-            lambda steps: self._packed(home, order, held, rung.floor + steps * step) is not None,
+            (cap - candidate.floor) // step,
+            lambda steps: (
+                self._packed(home, order, held, candidate.floor + steps * step) is not None
+            ),
         )
-        cells = rung.floor + more * step
+        cells = candidate.floor + more * step
         layout = self._packed(home, order, held, cells)
         assert layout is not None  # noqa: S101 - it fits with the floor's cells
-        return wish.plan(rung, layout, home, cells)
+        return request.plan(candidate, layout, home, cells)
 
     def _packed(
         self, home: Layout | None, order: tuple[str, ...], held: _Held, cells: int
     ) -> Layout | None:
         """The plan with the target's last blocks on these devices; None if it does not fit."""
         count = held.blocks
-        drafts = self.wish.draft_parts(self.rung, home, cells)
-        split = self.wish.config.engine.target.tensor_split
+        drafts = self.request.draft_parts(self.candidate, home, cells)
+        split = self.request.config.engine.target.tensor_split
         if self._lent and not split:  # a device of another machine is meant to be used
             split = tuple(float(self.limits[name]) for name in order)
         if any(split) and order:
@@ -319,21 +327,21 @@ class _Search:
         if sum(shares) != count:
             return None
         layout = Layout(order, shares, held.experts)
-        parts = self.wish.parts(self.rung, layout, home, cells)
+        parts = self.request.parts(self.candidate, layout, home, cells)
         fits = all(size <= self.limits[name] for name, size in taken(parts).items())
         return layout if fits else None
 
     def _filled(self, room: Mapping[str, int], held: _Held, cells: int) -> tuple[int, ...]:
         """The number of last blocks on each device, one device filled after the other."""
-        wish, outline = self.wish, self.wish.target
-        rows, placement = wish.rows(self.rung.slots), wish.config.engine.target
-        seen = rounded(cells // self.rung.slots) if wish.strict else cells
+        request, outline = self.request, self.request.target
+        rows, placement = request.rows(self.candidate.slots), request.config.engine.target
+        seen = rounded(cells // self.candidate.slots) if request.strict else cells
         flash = placement.flash_attention != "off"
         scratch = outline.attention_bytes(rows, seen, flash=flash)
-        output = max(0, outline.logits_bytes(wish.outputs(self.rung.slots)) - scratch)
+        output = max(0, outline.logits_bytes(request.outputs(self.candidate.slots)) - scratch)
         graphs = graphs_bytes(outline, seen, flash=flash, last=False)
         output += graphs_bytes(outline, seen, flash=flash, last=True) - graphs
-        head = wish.head_parts(self.rung, Layout(tuple(room)[:1], (1,) * bool(room)))
+        head = request.head_parts(self.candidate, Layout(tuple(room)[:1], (1,) * bool(room)))
         output += sum(part.total_bytes for part in head[:-1])  # the last part is the host's
         at, shares = outline.blocks - held.blocks, []
         apart = outline.apart(held.experts, at)
@@ -345,7 +353,7 @@ class _Search:
                 need = outline.device_bytes[at]
                 need -= outline.expert_bytes[at] if at in apart else 0
                 need += outline.kv_bytes(cells, placement.kv_type, at, at + 1)
-                need += outline.state_bytes(self.rung.states, at, at + 1)
+                need += outline.state_bytes(self.candidate.states, at, at + 1)
                 left -= need + (output if at == outline.blocks - 1 else 0)
                 if left < 0:
                     break
@@ -386,9 +394,9 @@ def divided(count: int, split: Sequence[float], devices: int) -> tuple[int, ...]
 # --- smaller ones ---------------------------------------------------------------------------------
 
 
-def _tighter(wish: Wish, plan: Plan, limits: Mapping[str, int]) -> dict[str, int]:
+def _tighter(request: PlanRequest, plan: Plan, limits: Mapping[str, int]) -> dict[str, int]:
     """Limits under which only a smaller plan fits: GPUs are reduced first, then the host."""
-    held = wish.at_first(plan)
+    held = request.at_first(plan)
     if cards := held.keys() - {"CPU"}:
         return {
             name: min(limit, int(held[name] * _SMALLER)) if name in cards else limit
@@ -397,12 +405,12 @@ def _tighter(wish: Wish, plan: Plan, limits: Mapping[str, int]) -> dict[str, int
     return dict.fromkeys(limits, 0) | {"CPU": min(limits["CPU"], int(held["CPU"] * _SMALLER))}
 
 
-def _least(wish: Wish, limits: Mapping[str, int]) -> Plan:
+def _least(request: PlanRequest, limits: Mapping[str, int]) -> Plan:
     """The smallest plan: one slot, a short context, no draft, everything on the CPU."""
-    cells = min(LEAST_CELLS, rounded(wish.context))
-    rung = Rung(1, cells, draft=False)
-    if wish.target.embeds:
-        rung = next(_rungs(wish))
-    plan = wish.plan(rung, Layout(), None, rung.floor)
+    cells = min(LEAST_CELLS, rounded(request.context))
+    candidate = PlanCandidate(1, cells, draft=False)
+    if request.target.embeds:
+        candidate = next(_candidates(request))
+    plan = request.plan(candidate, Layout(), None, candidate.floor)
     fits = all(size <= limits[name] for name, size in plan.taken().items())
     return msgspec.structs.replace(plan, fits=fits)

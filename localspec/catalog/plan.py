@@ -90,7 +90,7 @@ class Plan(msgspec.Struct, frozen=True):
         return f"target {target}; {draft}{head}; {held}"
 
 
-class Rung(NamedTuple):
+class PlanCandidate(NamedTuple):
     """The slots, the least number of cells (`floor`), whether there are a draft and a head.
 
     `snapshots` are as in a plan.
@@ -114,7 +114,7 @@ class Rung(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Wish:
+class PlanRequest:
     """A request for a plan: configuration, files and build.
 
     `draft` and `head` are None without one. A projector of images is where the target's output is.
@@ -134,8 +134,8 @@ class Wish:
         outlines: Sequence[Outline],
         own: Own = Own(),  # noqa: B008 — frozen value
         head: FedOutline | None = None,
-    ) -> Wish:
-        """The wish for a target and perhaps its draft and head.
+    ) -> PlanRequest:
+        """The request for a target and perhaps its draft and head.
 
         These are dropped where the target generates no text.
         """
@@ -185,60 +185,69 @@ class Wish:
         judged = max(1 + self.config.speculation.max_draft, _JUDGED_ROWS)
         return min(slots * judged, self.rows(slots))
 
-    def plan(self, rung: Rung, target: Layout, draft: Layout | None, cells: int) -> Plan:
+    def plan(
+        self, candidate: PlanCandidate, target: Layout, draft: Layout | None, cells: int
+    ) -> Plan:
         """The plan with `cells` cells of KV."""
-        shared = cells // rung.slots if self.strict else cells
+        shared = cells // candidate.slots if self.strict else cells
         return Plan(
-            slots=rung.slots,
+            slots=candidate.slots,
             context=min(self.context, shared),
-            rows=self.rows(rung.slots),
-            outputs=self.outputs(rung.slots),
+            rows=self.rows(candidate.slots),
+            outputs=self.outputs(candidate.slots),
             cells=cells,
-            start_cells=self._start(rung, cells),
+            start_cells=self._start(candidate, cells),
             target=target.without_idle(),
             draft=None if draft is None else draft.without_idle(),
-            parts=self.parts(rung, target, draft, cells),
+            parts=self.parts(candidate, target, draft, cells),
             embeds=self.target.embeds,
-            snapshots=rung.snapshots,
-            head=self._home(target) if rung.head and self.head else None,
+            snapshots=candidate.snapshots,
+            head=self._home(target) if candidate.head and self.head else None,
         )
 
-    def parts(self, rung: Rung, target: Layout, draft: Layout | None, cells: int) -> list[Part]:
+    def parts(
+        self, candidate: PlanCandidate, target: Layout, draft: Layout | None, cells: int
+    ) -> list[Part]:
         """Each device's share of each model, and the worker's own memory on the host."""
-        both = [*self.target_parts(rung, target, cells), *self.draft_parts(rung, draft, cells)]
-        both += self.head_parts(rung, target)
+        both = [
+            *self.target_parts(candidate, target, cells),
+            *self.draft_parts(candidate, draft, cells),
+        ]
+        both += self.head_parts(candidate, target)
         known = self.target.vocabulary
         tables = known * (_DRAFT_TOKEN_BYTES if self.target.embeds else _TOKEN_BYTES)
         if draft is not None and self.draft is not None:
             tables += self.draft.vocabulary * _DRAFT_TOKEN_BYTES
-        if rung.head and self.head and self.head.apart:
+        if candidate.head and self.head and self.head.apart:
             tables += self.head.model.vocabulary * _DRAFT_TOKEN_BYTES
         both.append(Part("CPU", "process", 0, 0, 0, PROCESS_BYTES + tables))
         if size := self.projector_bytes:
             device = target.devices[0] if target.devices else "CPU"
             both.append(Part(device, "images", 0, size, 0, size))
             both.append(Part("CPU", "images", 0, 0, 0, PICTURE_BYTES, PICTURE_BYTES))
-        if copied := self._copied(rung, target, draft, cells):
+        if copied := self._copied(candidate, target, draft, cells):
             both.append(Part("CPU", "growing", 0, 0, 0, copied))
         return both
 
-    def _start(self, rung: Rung, cells: int) -> int:
+    def _start(self, candidate: PlanCandidate, cells: int) -> int:
         """Cells with KV at first."""
-        return cells if self.target.embeds else min(cells, rung.start_cells)
+        return cells if self.target.embeds else min(cells, candidate.start_cells)
 
-    def _copied(self, rung: Rung, target: Layout, draft: Layout | None, cells: int) -> int:
+    def _copied(
+        self, candidate: PlanCandidate, target: Layout, draft: Layout | None, cells: int
+    ) -> int:
         """Bytes of the copy made while a context grows: half of it at the last doubling.
 
         One model at a time. 0 where all cells are allocated at the start.
         """
         engine, copies = self.config.engine, [0]
-        if cells == self._start(rung, cells):
+        if cells == self._start(candidate, cells):
             return 0
         if not self._lazy(target, engine.target):
-            states = self.target.state_bytes(rung.slots)
+            states = self.target.state_bytes(candidate.slots)
             copies.append(self.target.kv_bytes(cells, engine.target.kv_type) // 2 + states)
         if self.draft and draft and not self._lazy(draft, self._stepping(draft)):
-            states = self.draft.state_bytes(rung.slots)
+            states = self.draft.state_bytes(candidate.slots)
             copies.append(self.draft.kv_bytes(cells, engine.draft.kv_type) // 2 + states)
         return max(copies)
 
@@ -255,45 +264,47 @@ class Wish:
     def first_parts(self, plan: Plan) -> list[Part]:
         """Each device's share while a context has its first cells."""
         has_draft, has_head = plan.draft is not None, plan.head is not None
-        rung = Rung(plan.slots, plan.start_cells, has_draft, plan.snapshots, has_head)
-        return self.parts(rung, plan.target, plan.draft, plan.start_cells)
+        candidate = PlanCandidate(plan.slots, plan.start_cells, has_draft, plan.snapshots, has_head)
+        return self.parts(candidate, plan.target, plan.draft, plan.start_cells)
 
-    def target_parts(self, rung: Rung, layout: Layout, cells: int) -> list[Part]:
+    def target_parts(self, candidate: PlanCandidate, layout: Layout, cells: int) -> list[Part]:
         """The target's memory by device."""
         placement = self.config.engine.target
-        seen = rounded(cells // rung.slots) if self.strict else cells
+        seen = rounded(cells // candidate.slots) if self.strict else cells
         how = How(
             kv_type=placement.kv_type,
             flash=placement.flash_attention != "off",
             cells=cells,
             seen=seen,
-            rows=self.rows(rung.slots),
-            outputs=self.outputs(rung.slots),
-            slots=rung.slots,
-            states=rung.states,
+            rows=self.rows(candidate.slots),
+            outputs=self.outputs(candidate.slots),
+            slots=candidate.slots,
+            states=candidate.states,
             locked=placement.mlock,
             lazy=self._lazy(layout, placement),
         )
         return parts.parts("target", self.target, layout, how)
 
-    def draft_parts(self, rung: Rung, layout: Layout | None, cells: int) -> list[Part]:
+    def draft_parts(
+        self, candidate: PlanCandidate, layout: Layout | None, cells: int
+    ) -> list[Part]:
         """The draft's memory by device; [] without one."""
         if layout is None or self.draft is None:
             return []
         placement = self._stepping(layout)
         flash = placement.flash_attention != "off"
         alone = self.strict or not flash
-        seen = rounded(cells // rung.slots) if alone else cells
-        rows = min(DRAFT_ROWS, self.rows(rung.slots))
+        seen = rounded(cells // candidate.slots) if alone else cells
+        rows = min(DRAFT_ROWS, self.rows(candidate.slots))
         how = How(
             kv_type=placement.kv_type,
             flash=flash,
             cells=cells,
             seen=seen,
             rows=rows,
-            outputs=min(rows, self.outputs(rung.slots)),
-            slots=rung.slots,
-            states=rung.slots,
+            outputs=min(rows, self.outputs(candidate.slots)),
+            slots=candidate.slots,
+            states=candidate.slots,
             locked=placement.mlock,
             lazy=self._lazy(layout, placement),
         )
@@ -305,27 +316,27 @@ class Wish:
         last = [pair for pair in zip(target.devices, target.shares, strict=True) if pair[1]][-1:]
         return Layout(tuple(name for name, _ in last), (blocks,) * len(last))
 
-    def head_parts(self, rung: Rung, target: Layout) -> list[Part]:
+    def head_parts(self, candidate: PlanCandidate, target: Layout) -> list[Part]:
         """The head's memory by device, for a target placed so; [] without one."""
-        if not rung.head or self.head is None:
+        if not candidate.head or self.head is None:
             return []
         placement, layout, own = self.config.engine.target, self._home(target), self.head
         seen = rounded(min(head_memory.CELLS, self.context))
-        rows = max(head_memory.ROWS, rung.slots)
+        rows = max(head_memory.ROWS, candidate.slots)
         how = How(
             kv_type="f16",
             flash=placement.flash_attention != "off",
-            cells=rung.slots * seen,
+            cells=candidate.slots * seen,
             seen=seen,
             rows=rows,
             outputs=rows,
-            slots=rung.slots,
-            states=rung.slots,
+            slots=candidate.slots,
+            states=candidate.slots,
             locked=placement.mlock,
             lazy=self._lazy(layout, placement),
         )
         *devices, host = parts.parts("head", own.model, layout, how)
-        found = [*devices, larger(host, compute=4 * own.inputs * self.rows(rung.slots))]
+        found = [*devices, larger(host, compute=4 * own.inputs * self.rows(candidate.slots))]
         if own.beside:
             keys = self.target.kv_bytes(head_memory.ANCHOR_CELLS, placement.kv_type)
             keys += self.target.state_bytes(1)
@@ -342,9 +353,9 @@ class Amounts(msgspec.Struct, frozen=True):
     peak: dict[str, int]
 
     @classmethod
-    def of(cls, wish: Wish, plan: Plan) -> Amounts:
+    def of(cls, request: PlanRequest, plan: Plan) -> Amounts:
         """The memory that `plan` takes on the devices."""
-        first = wish.first_parts(plan)
+        first = request.first_parts(plan)
         loaded = taken(first)
         loaded["CPU"] -= sum(part.spare_bytes for part in first)
         return cls(

@@ -23,7 +23,7 @@ from localspec.catalog import entries, header, pairing, placement, verified
 from localspec.catalog.devices import Device
 from localspec.catalog.header import Header
 from localspec.catalog.memory import outline, show_bytes
-from localspec.catalog.plan import Wish
+from localspec.catalog.plan import PlanRequest
 from localspec.catalog.registry import Registry, Resolved
 from localspec.cli.plan import with_head
 from localspec.client import Client, Json, other_version
@@ -78,7 +78,7 @@ def models_directory(chosen: Config) -> Path:
     return Path(directory).expanduser() if directory else paths.models_dir()
 
 
-class Place(NamedTuple):
+class DirectoryCheck(NamedTuple):
     """A directory, its required access (os.access), and the mode bits that are too many."""
 
     what: str
@@ -87,7 +87,7 @@ class Place(NamedTuple):
     forbidden: int
 
 
-def places(models: Path, socket: Path) -> list[Place]:
+def places(models: Path, socket: Path) -> list[DirectoryCheck]:
     """Every directory that LocalSpec uses.
 
     A user who may write in the socket's directory can replace it, so no group may; other places
@@ -96,18 +96,18 @@ def places(models: Path, socket: Path) -> list[Place]:
     use = os.R_OK | os.X_OK
     write = use | os.W_OK
     return [
-        Place("models", models, use, stat.S_IWOTH),
-        Place("configuration", paths.config_file().parent, use, stat.S_IWOTH),
-        Place("cache", paths.cache_dir(), write, stat.S_IWOTH),
-        Place("state", paths.state_dir(), write, stat.S_IWGRP | stat.S_IWOTH),
-        Place("socket", socket.parent, write, stat.S_IWGRP | stat.S_IWOTH),
+        DirectoryCheck("models", models, use, stat.S_IWOTH),
+        DirectoryCheck("configuration", paths.config_file().parent, use, stat.S_IWOTH),
+        DirectoryCheck("cache", paths.cache_dir(), write, stat.S_IWOTH),
+        DirectoryCheck("state", paths.state_dir(), write, stat.S_IWGRP | stat.S_IWOTH),
+        DirectoryCheck("socket", socket.parent, write, stat.S_IWGRP | stat.S_IWOTH),
     ]
 
 
 _ELSEWHERE = "Set HOME, or the directory's XDG_*_HOME, to a place that can be written."
 
 
-def permissions(directories: list[Place], token: Path) -> Iterator[Finding]:
+def permissions(directories: list[DirectoryCheck], token: Path) -> Iterator[Finding]:
     """Whether each directory can be used, only by this user, and the token is private.
 
     What does not exist yet is made when it is needed, if what is above it can be written.
@@ -125,7 +125,7 @@ def permissions(directories: list[Place], token: Path) -> Iterator[Finding]:
         yield fine("permissions", f"{names}: yours alone to use")
 
 
-def _directory(place: Place) -> Finding | None:
+def _directory(place: DirectoryCheck) -> Finding | None:
     what, path = place.what, place.path
     try:
         found = path.stat()
@@ -149,7 +149,7 @@ def _directory(place: Place) -> Finding | None:
     return None
 
 
-def _unmade(place: Place) -> Finding | None:
+def _unmade(place: DirectoryCheck) -> Finding | None:
     """Whether a directory that is not there yet can be made where it is going to be written."""
     if not place.access & os.W_OK:
         return None
@@ -339,14 +339,14 @@ def memory(chosen: Config, pair: list[Header], there: list[Device]) -> Iterator[
         return
     empty = [msgspec.structs.replace(device, free_bytes=device.total_bytes) for device in there]
     target, head = with_head(pair[0], chosen)
-    wish = Wish.of(chosen, [target, *(outline(found) for found in pair[1:])], head=head)
+    request = PlanRequest.of(chosen, [target, *(outline(found) for found in pair[1:])], head=head)
     try:
-        best = placement.plans(wish, empty)[0]
+        best = placement.plans(request, empty)[0]
     except LocalSpecError as error:
         yield failed("memory", error, "localspec config edit")
         return
-    asked = min(chosen.engine.context, wish.context)
-    if not best.fits or (wish.draft and best.draft is None):
+    asked = min(chosen.engine.context, request.context)
+    if not best.fits or (request.draft and best.draft is None):
         what = "draft" if best.fits else "model"
         said = f"Not all of the pair fits: no memory is left for the {what}."
         yield wrong("memory", said, "localspec models plan  # and choose a smaller model")
@@ -357,7 +357,7 @@ def memory(chosen: Config, pair: list[Header], there: list[Device]) -> Iterator[
         yield fine("memory", best.sentence())
 
 
-def disk(directories: list[Place]) -> Iterator[Finding]:
+def disk(directories: list[DirectoryCheck]) -> Iterator[Finding]:
     """Free space in each directory; one line for each file system."""
     seen: set[int] = set()
     for what, path, *_ in directories:

@@ -27,7 +27,7 @@ from localspec.catalog.entries import Sizes
 from localspec.catalog.head_memory import FedOutline
 from localspec.catalog.header import Header
 from localspec.catalog.memory import Outline, outline, show_bytes
-from localspec.catalog.plan import Amounts, Plan, Wish
+from localspec.catalog.plan import Amounts, Plan, PlanRequest
 from localspec.catalog.registry import Model, Registry
 from localspec.cli import chosen as configured
 from localspec.cli import waiting
@@ -69,18 +69,18 @@ def plan(  # noqa: PLR0913, PLR0917 - one for each option
         settings, engine=msgspec.structs.replace(settings.engine, **chosen)
     )
     present = _machine(machine, memory)
-    wish = wished(model or settings.models.default, settings, present)
-    best = placement.plans(wish, present.devices)[0]
-    amounts = Amounts.of(wish, best)
+    request = wished(model or settings.models.default, settings, present)
+    best = placement.plans(request, present.devices)[0]
+    amounts = Amounts.of(request, best)
     if as_json:
         report = {"devices": present.devices, "plan": _as_json(best), "placement": best.sentence()}
-        report["reads"] = reading.bytes_by_device(wish.target, best.target)
+        report["reads"] = reading.bytes_by_device(request.target, best.target)
         click.echo(msgspec.json.encode({**report, "bytes": amounts}).decode())
     else:
         for line in table(best, present.devices):
             click.echo(hung("", escaped(line), columns()))
-        if wish.target.has_experts:
-            click.echo(hung("", read_by_a_token(wish, best, present.devices), columns()))
+        if request.target.has_experts:
+            click.echo(hung("", read_by_a_token(request, best, present.devices), columns()))
         for label, value in sums(best, amounts):
             click.echo(hung(f"{label}: ", escaped(value), columns()))
 
@@ -99,7 +99,7 @@ def _present() -> Present:
         return native.ask(Present, "worker.planning")
 
 
-def wished(name: str, settings: Config, there: Present) -> Wish:
+def wished(name: str, settings: Config, there: Present) -> PlanRequest:
     """A model and its draft, from their headers, or from the catalog where they are not pulled.
 
     `name` may be a file, which has no draft. Raises UnknownModel, BadGGUF.
@@ -108,16 +108,16 @@ def wished(name: str, settings: Config, there: Present) -> Wish:
     registry = _registry(settings)
     if ("/" in name or name.lower().endswith(".gguf")) and path.exists():
         target, head = with_head(header.read(path), settings)
-        return Wish.of(settings, [target], there.own, head)
+        return PlanRequest.of(settings, [target], there.own, head)
     found = registry.find(name)
     draft = registry.find(found.draft) if found.draft else None
     if found.path:
         target, head = with_head(header.read(found.path), settings)
     else:
         target, head = _expected(found.name), None
-    wish = Wish.of(settings, [target, *_of_draft(found, draft)], there.own, head)
+    request = PlanRequest.of(settings, [target, *_of_draft(found, draft)], there.own, head)
     size = Path(found.projector[0]).stat().st_size if found.sees else 0
-    return dataclasses.replace(wish, projector_bytes=size)
+    return dataclasses.replace(request, projector_bytes=size)
 
 
 def _registry(settings: Config) -> Registry:
@@ -148,9 +148,9 @@ def together(headers: Sequence[Header], settings: Config) -> list[tuple[str, str
     there = _present()
     target, head = with_head(headers[0], settings)
     drafts = [outline(found) for found in headers[1:]]
-    wish = Wish.of(settings, [target, *drafts], there.own, head)
-    best = placement.plans(wish, there.devices)[0]
-    return sums(best, Amounts.of(wish, best))
+    request = PlanRequest.of(settings, [target, *drafts], there.own, head)
+    best = placement.plans(request, there.devices)[0]
+    return sums(best, Amounts.of(request, best))
 
 
 def _as_json(plan: Plan) -> dict[str, Any]:
@@ -162,11 +162,11 @@ def _as_json(plan: Plan) -> dict[str, Any]:
     return listed
 
 
-def read_by_a_token(wish: Wish, plan: Plan, there: Sequence[Device]) -> str:
+def read_by_a_token(request: PlanRequest, plan: Plan, there: Sequence[Device]) -> str:
     """Bytes that decoding a token of a mixture of experts reads, and the least time for that."""
-    reads = reading.bytes_by_device(wish.target, plan.target)
-    seconds = reading.seconds(wish.target, plan.target, there)
-    share = f"{wish.target.expert_share:.1%} of the experts"
+    reads = reading.bytes_by_device(request.target, plan.target)
+    seconds = reading.seconds(request.target, plan.target, there)
+    share = f"{request.target.expert_share:.1%} of the experts"
     return f"a token wakes {share} and reads {_sizes(reads)}: {seconds * 1e3:.1f} ms by bandwidths"
 
 

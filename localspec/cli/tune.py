@@ -35,7 +35,7 @@ def tune(*, model: str | None, as_json: bool, no_spawn: bool) -> None:
         _tell_learned(learned)
 
 
-def _tell_learned(learned: advice.Learned) -> None:
+def _tell_learned(learned: advice.LearnedCosts) -> None:
     click.echo(escaped(learned.model))
     rows = [
         [

@@ -14,7 +14,7 @@ import numpy as np
 
 from localspec import paths
 from localspec.corpus import folders
-from localspec.corpus.contents import Contents, Folder, Held, layout
+from localspec.corpus.contents import Contents, Folder, IndexedFile, layout
 from localspec.corpus.folders import File, Found
 from localspec.corpus.index import BACK, MOST_TOKENS, SIZES, Index, header, joined, keys
 from localspec.errors import LocalSpecError
@@ -62,7 +62,7 @@ def build(
         return Built(None, tuple(found), 0)
     texts, changing = [], 0
     room = MOST_TOKENS
-    held: list[Held] = []
+    held: list[IndexedFile] = []
     start = BACK
     known = {each[:4]: each for each in map(_fields, old.contents.files)} if old else {}
     for file in chosen:
@@ -77,7 +77,7 @@ def build(
             continue
         room -= len(tokens) + 1
         texts.append(tokens)
-        held.append(Held(*file, start, len(tokens)))
+        held.append(IndexedFile(*file, start, len(tokens)))
         start += len(tokens) + 1
     yield
     contents = Contents(
@@ -87,7 +87,7 @@ def build(
     return Built(path, tuple(found), changing)
 
 
-def _fields(held: Held) -> tuple[Any, ...]:
+def _fields(held: IndexedFile) -> tuple[Any, ...]:
     return held.path, held.size, held.mtime_ns, held.inode, held.start, held.tokens
 
 
@@ -141,7 +141,7 @@ def _count(found: Sequence[Found], file: File, why: str) -> None:
             each.left_out[why] += 1
 
 
-def _folders(found: Sequence[Found], held: Sequence[Held]) -> Iterator[Folder]:
+def _folders(found: Sequence[Found], held: Sequence[IndexedFile]) -> Iterator[Folder]:
     tokens = {each.path: each.tokens for each in held}
     for each in found:
         mine = [tokens[file.path] for file in each.files if tokens.get(file.path)]

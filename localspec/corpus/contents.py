@@ -18,7 +18,7 @@ _MOST_BYTES = 64 * 1024 * 1024
 """A head of 50,000 files has ten megabytes."""
 
 
-class Held(msgspec.Struct, frozen=True, array_like=True):
+class IndexedFile(msgspec.Struct, frozen=True, array_like=True):
     """A file in the index, as it was when it was read, and the place of its tokens."""
 
     path: str
@@ -46,7 +46,7 @@ class Contents(msgspec.Struct, frozen=True):
     tokens: int
     keys: tuple[int, int, int]
     folders: tuple[Folder, ...]
-    files: tuple[Held, ...]
+    files: tuple[IndexedFile, ...]
     crowded_out: int = 0
 
     def encoded(self, magic: bytes, version: int) -> bytes:

@@ -48,7 +48,7 @@ _MIX = 0xBF58476D1CE4E5B9  # of splitmix64 (Steele, Lea and Flood, 2014)
 
 
 @dataclass(frozen=True, slots=True)
-class Places:
+class CorpusPlaces:
     """Where a text's end stands in the corpus, all of them after the same number of tokens.
 
     `length` tokens agree (at most `BACK`). `ahead` are the tokens that follow, one row for each
@@ -88,7 +88,7 @@ class Index:
     def __len__(self) -> int:
         return len(self.tokens)
 
-    def search(self, tail: Sequence[Token]) -> Places | None:
+    def search(self, tail: Sequence[Token]) -> CorpusPlaces | None:
         """The places after the longest part of the end of `tail` that the corpus has.
 
         Fewer tokens are looked for first: where not even these are in it, as is usual, one hash and
@@ -115,7 +115,7 @@ class Index:
         found: list[Token] = self.tokens[position : position + AHEAD].tolist()
         return found[: found.index(SEPARATOR)] if SEPARATOR in found else found
 
-    def _compared(self, keys: Keys, tail: Sequence[Token], size: int) -> Places | None:
+    def _compared(self, keys: Keys, tail: Sequence[Token], size: int) -> CorpusPlaces | None:
         """Of some places those before which most agrees; None where that is less than `size`."""
         chosen = (keys[:: -(-len(keys) // _CANDIDATES)] & np.uint64(_PLACES)).astype(np.int64)
         chosen = chosen[self.tokens.take(chosen, mode="clip") != SEPARATOR]
@@ -128,7 +128,7 @@ class Index:
         if length < size:
             return None  # hashes that agree where tokens do not
         best = chosen[equal == length].tolist()
-        return Places(length, tuple(best), tuple(tuple(self.ahead(place)) for place in best))
+        return CorpusPlaces(length, tuple(best), tuple(tuple(self.ahead(place)) for place in best))
 
 
 _BEFORE = np.arange(1, BACK + 1)

@@ -14,7 +14,7 @@ from localspec.types import PREDICTION, Signal
 NAME = "lookup"
 
 
-class Place(IntEnum):
+class CopiedText(IntEnum):
     """Which text is copied. What a text said itself it says again less faithfully than a prompt."""
 
     PREDICTION = 0
@@ -52,30 +52,30 @@ _SAMPLED_ODDS = -0.7
 """Sampling leaves the copied text more often than the likeliest token does."""
 
 
-class Why(NamedTuple):
+class TokenFacts(NamedTuple):
     """The facts about a copied token, apart from the length of the match."""
 
     sampled: bool
-    place: Place
+    place: CopiedText
     origin: Origin
     agreement: Agreement
     joint: Joint
 
 
-def _prior(why: Why, prior: float) -> float:
+def _prior(why: TokenFacts, prior: float) -> float:
     odds = math.log(prior / (1 - prior)) + _SAMPLED_ODDS * why.sampled
     odds += _PLACE_ODDS[why.place] + _ORIGIN_ODDS[why.origin]
     odds += _AGREEMENT_ODDS[why.agreement] + _JOINT_ODDS[why.joint]
     return 1 / (1 + math.exp(-odds))
 
 
-def _signals() -> dict[tuple[bool, Place, Origin, Agreement, Joint], list[Signal]]:
+def _signals() -> dict[tuple[bool, CopiedText, Origin, Agreement, Joint], list[Signal]]:
     """The signals by match length of everything else that may be known."""
     buckets = itertools.count()
-    found: dict[tuple[bool, Place, Origin, Agreement, Joint], list[Signal]] = {}
-    reasons = itertools.product((False, True), Place, Origin, Agreement, Joint)
-    for why in itertools.starmap(Why, reasons):
-        source = PREDICTION if why.place is Place.PREDICTION else NAME
+    found: dict[tuple[bool, CopiedText, Origin, Agreement, Joint], list[Signal]] = {}
+    reasons = itertools.product((False, True), CopiedText, Origin, Agreement, Joint)
+    for why in itertools.starmap(TokenFacts, reasons):
+        source = PREDICTION if why.place is CopiedText.PREDICTION else NAME
         found[why] = [Signal(source, next(buckets), _prior(why, prior)) for prior in _PRIORS]
     return found
 
@@ -83,9 +83,9 @@ def _signals() -> dict[tuple[bool, Place, Origin, Agreement, Joint], list[Signal
 _SIGNALS = _signals()
 
 
-def signal(why: tuple[bool, Place, Origin, Agreement, Joint], length: int) -> Signal:
+def signal(why: tuple[bool, CopiedText, Origin, Agreement, Joint], length: int) -> Signal:
     """Why to believe in a token that `length` tokens before it speak for.
 
-    The facts are those of `Why`, in a plain tuple: one is asked for each node of each draft.
+    The facts are those of `TokenFacts`, in a plain tuple: one is asked for each node of each draft.
     """
     return _SIGNALS[why][bisect_right(_LENGTHS, length)]

@@ -35,7 +35,7 @@ _PATIENCE_TOKENS = 48
 """A text that has gone on for longer without the copy has left it."""
 
 
-class Places(Protocol):
+class CorpusMatches(Protocol):
     """Places after the same tokens: how many of these, and what follows each."""
 
     @property
@@ -54,14 +54,14 @@ class Places(Protocol):
 class Corpus(Protocol):
     """An index of files; `corpus.index.Index`."""
 
-    def search(self, tail: Sequence[Token]) -> Places | None:
+    def search(self, tail: Sequence[Token]) -> CorpusMatches | None:
         """The places after the longest part of the end of `tail` that it has."""
 
     def ahead(self, position: int) -> Sequence[Token]:
         """The tokens from a place on, as far as its file goes."""
 
 
-class Shelf(Protocol):
+class IndexSource(Protocol):
     """Where the newest index is, which may change between two rounds."""
 
     @property
@@ -96,7 +96,7 @@ _SAMPLED_ODDS = -0.7
 """As of lookup, which was fitted on more; a file is followed less faithfully than the prompt."""
 
 
-class Why(NamedTuple):
+class TokenFacts(NamedTuple):
     """The facts about a copied token, apart from the length of the match."""
 
     sampled: bool
@@ -105,18 +105,18 @@ class Why(NamedTuple):
     joint: Joint
 
 
-def _prior(why: Why, prior: float) -> float:
+def _prior(why: TokenFacts, prior: float) -> float:
     odds = math.log(prior / (1 - prior)) + _SAMPLED_ODDS * why.sampled
     odds += _ORIGIN_ODDS[why.origin] + _AGREEMENT_ODDS[why.agreement] + _JOINT_ODDS[why.joint]
     return 1 / (1 + math.exp(-odds))
 
 
-def _signals() -> dict[Why, list[Signal]]:
+def _signals() -> dict[TokenFacts, list[Signal]]:
     buckets = itertools.count()
     reasons = itertools.product((False, True), Origin, Agreement, Joint)
     return {
         why: [Signal(NAME, next(buckets), _prior(why, prior)) for prior in _PRIORS]
-        for why in itertools.starmap(Why, reasons)
+        for why in itertools.starmap(TokenFacts, reasons)
     }
 
 
@@ -167,7 +167,7 @@ class CorpusSession:
     def __init__(
         self,
         prompt: Sequence[Token],
-        shelf: Shelf,
+        shelf: IndexSource,
         joints: Joints,
         n_vocab: int,
         *,
@@ -265,7 +265,7 @@ class CorpusSession:
 
     def _signal(self, copy: _Copy, agreement: Agreement, joint: Joint, depth: int) -> Signal:
         origin = max(copy.origin, Origin.COPY) if depth else copy.origin
-        why = Why(self._sampled, origin, agreement, joint)
+        why = TokenFacts(self._sampled, origin, agreement, joint)
         return _SIGNALS[why][bisect_right(_LENGTHS, copy.length + depth)]
 
     def _drafted(self, copy: _Copy, request: DraftRequest) -> Draft:
@@ -309,7 +309,7 @@ class CorpusDrafter:
     name = NAME
     free = True
 
-    def __init__(self, shelf: Shelf, piece: Callable[[Token], bytes], n_vocab: int) -> None:
+    def __init__(self, shelf: IndexSource, piece: Callable[[Token], bytes], n_vocab: int) -> None:
         self._shelf = shelf
         self._joints = Joints(piece)
         self._n_vocab = n_vocab
@@ -334,6 +334,6 @@ class CorpusDrafter:
         """The index belongs to the worker."""
 
 
-def build(*, corpus: Shelf, piece: Callable[[Token], bytes], n_vocab: int) -> CorpusDrafter:
+def build(*, corpus: IndexSource, piece: Callable[[Token], bytes], n_vocab: int) -> CorpusDrafter:
     """The drafter, for `drafters.load`. `corpus` has the index, which may change."""
     return CorpusDrafter(corpus, piece, n_vocab)

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, NamedTuple, cast
 from localspec.types import LOOKAHEAD, Draft, DraftRequest, Proposing, Signal, Token
 
 if TYPE_CHECKING:
-    from localspec.engine.speculation.filling import Said
+    from localspec.engine.speculation.filling import TargetGuess
 
 RECENT = 64
 """Tokens of the text that stand in for guesses while there are none."""
@@ -69,7 +69,7 @@ class LookaheadSession:
         self._text = [*self._text, *tokens][-RECENT:]
         del self._ahead[: len(tokens)]
 
-    def see(self, rejected: Iterable[Said]) -> None:
+    def see(self, rejected: Iterable[TargetGuess]) -> None:
         """Learn what the target says behind nodes that did not become text. Before `commit`."""
         told: dict[int, Token] = {}
         for place, before, node, token in rejected:

@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import cast
 
-from localspec.drafters._beliefs import NAME, Agreement, Origin, Place, signal
+from localspec.drafters._beliefs import NAME, Agreement, CopiedText, Origin, signal
 from localspec.drafters._edits import Edit, Edits, Path, between
 from localspec.drafters._joints import JOINTS, NO_TOKEN, Joint, Joints, Kind
 from localspec.drafters._occurrences import Match, Occurrences
@@ -48,7 +48,7 @@ class _Cursor:
     `edit`, if there was one.
     """
 
-    place: Place
+    place: CopiedText
     path: Path
     length: int
     origin: Origin
@@ -76,7 +76,7 @@ class _Cursor:
         if depth and origin < Origin.COPY:
             origin = Origin.COPY
         if path is not None and path.edit is not None:
-            place, origin = Place.OUTPUT, Origin.COPY if path.made else Origin.EDIT
+            place, origin = CopiedText.OUTPUT, Origin.COPY if path.made else Origin.EDIT
         return signal((self.sampled, place, origin, agreement, joint), self.length + depth)
 
 
@@ -175,7 +175,7 @@ class LookupSession:
         cursor.origin = max(cursor.origin, Origin.COPY)
         if cursor.edit is not None and cursor.proven == _UNDERSTOOD_TOKENS:
             self._edits.learn(cursor.edit)
-        if cursor.proven >= _PROOF_TOKENS and cursor.place is Place.PREDICTION:
+        if cursor.proven >= _PROOF_TOKENS and cursor.place is CopiedText.PREDICTION:
             self._entering = False
         if cursor.position == self._end:
             self._cursor = None
@@ -204,7 +204,12 @@ class LookupSession:
 
     def _predicted(self, cursor: _Cursor | None) -> _Cursor | None:
         """The cursor; in the prediction, where that goes on as the text it stands in."""
-        if cursor is None or cursor.place is Place.PREDICTION or cursor.path.made or not self._end:
+        if (
+            cursor is None
+            or cursor.place is CopiedText.PREDICTION
+            or cursor.path.made
+            or not self._end
+        ):
             return cursor
         there = self._seen.twin(cursor.position, self._end)
         if there is None:
@@ -254,10 +259,10 @@ class LookupSession:
         ]
         return others[:_WITNESSES]
 
-    def _text_of(self, position: int) -> Place:
+    def _text_of(self, position: int) -> CopiedText:
         if position < self._end:
-            return Place.PREDICTION
-        return Place.PROMPT if position < self._start else Place.OUTPUT
+            return CopiedText.PREDICTION
+        return CopiedText.PROMPT if position < self._start else CopiedText.OUTPUT
 
     def _at(self, position: int, length: int, origin: Origin) -> _Cursor:
         path = Path(position, self._edits.at(self._seen.text, position))

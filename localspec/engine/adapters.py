@@ -13,7 +13,7 @@ Scales: TypeAlias = tuple[float, ...]
 
 
 @runtime_checkable
-class Adapting(Backend, Protocol):
+class AdapterBackend(Backend, Protocol):
     """A backend whose forwards may have LoRA adapters."""
 
     @property
@@ -40,8 +40,8 @@ class Adapters:
     """
 
     def __init__(self, target: Backend) -> None:
-        there = isinstance(target, Adapting) and target.adapters
-        self._target = target if there and isinstance(target, Adapting) else None
+        there = isinstance(target, AdapterBackend) and target.adapters
+        self._target = target if there and isinstance(target, AdapterBackend) else None
         self._latest: Scales = ()
 
     def turn(self, sessions: list[Session]) -> list[Session]:

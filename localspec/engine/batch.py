@@ -15,7 +15,7 @@ from localspec.engine import scheduler
 from localspec.engine.exactness.classes import Shape, layout_of
 from localspec.engine.kv.rollback import snapshots_of
 from localspec.engine.rows import by_slot, rows_of
-from localspec.engine.scheduler import Need, Share
+from localspec.engine.scheduler import RowDemand, Share
 from localspec.engine.session import Session
 from localspec.types import Backend, Draft, Row
 
@@ -89,7 +89,7 @@ class Batcher:
         self, sessions: Sequence[Session], drafts: Mapping[Session, Draft], chunk: int
     ) -> list[Share]:
         needs = [
-            Need(
+            RowDemand(
                 session.tail,
                 len(drafts.get(session, NO_DRAFT)),
                 self._room(session),

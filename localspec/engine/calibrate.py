@@ -96,7 +96,7 @@ class Timed:
         self._target.checkpoint(slot, lasting=lasting)
 
 
-class Forward(NamedTuple):
+class MeasuredForward(NamedTuple):
     """One forward of the target, as `Costs.measured` takes it."""
 
     rows: int
@@ -104,29 +104,29 @@ class Forward(NamedTuple):
     attended: int
 
 
-class Behind(NamedTuple):
+class MeasuringPlace(NamedTuple):
     """Where to measure: behind the tokens that an idle slot holds, which stay."""
 
     slot: int
     held: int
 
 
-def place(engine: Engine) -> Behind:
+def place(engine: Engine) -> MeasuringPlace:
     """The last slot as it is now: where the memory cannot forget a part, only if it is empty."""
     slot = engine.target.n_slots - 1
     kept = engine.kept(slot)
     stuck = kept and engine.shape.rollback != "trim"
-    return Behind(slot, engine.target.context if stuck else kept)  # there is no room then
+    return MeasuringPlace(slot, engine.target.context if stuck else kept)  # there is no room then
 
 
-def warmed(target: Backend, place: Behind, rows: int, clock: Callable[[], float]) -> float:
+def warmed(target: Backend, place: MeasuringPlace, rows: int, clock: Callable[[], float]) -> float:
     """Seconds of one forward after another of as many rows; NoRoom where there is none behind."""
     if place.held + rows > target.context:
         raise NoRoom(f"There is no room for {rows} rows behind {place.held} tokens.")
     return _warmed(target, place, rows, clock, 1).seconds
 
 
-def changes(target: Backend, place: Behind, clock: Callable[[], float]) -> list[float]:
+def changes(target: Backend, place: MeasuringPlace, clock: Callable[[], float]) -> list[float]:
     """Seconds that the first and the second forward of a row count take more than a third one.
 
     None of them where what is held leaves no room to find out.
@@ -148,15 +148,15 @@ def changes(target: Backend, place: Behind, clock: Callable[[], float]) -> list[
 def staircase(  # noqa: PLR0913, PLR0917 — what is measured, where, and who is told
     target: Backend,
     row_counts: Sequence[int],
-    where: Callable[[], Behind],
+    where: Callable[[], MeasuringPlace],
     measured: Callable[[int, float, int], float],
     clock: Callable[[], float],
     warm: int,
 ) -> Iterator[None]:
     """Forwards of each row count in turn, each after `warm` ones of its own; one for each `next`.
 
-    `measured` takes a `Forward` and gives by how much it surprised, as a logarithm. In the end
-    those row counts are measured again whose latest forward still did.
+    `measured` takes a `MeasuredForward` and gives by how much it surprised, as a logarithm. In the
+    end those row counts are measured again whose latest forward still did.
     `where` tells a place, which is free while an item is computed; what finds no room there behind
     what is held is left out.
     """
@@ -217,7 +217,7 @@ def far_tokens(target: Backend) -> int:
 
 def far_measurements(
     engine: Engine, repeats: int, clock: Callable[[], float], warm: int
-) -> Iterator[Forward]:
+) -> Iterator[MeasuredForward]:
     """Forwards behind `far_tokens` tokens, and those that read them; one for each `next`.
 
     Tokens are read behind what the engine's last slot holds, if that is not enough, and again after
@@ -237,23 +237,25 @@ def far_measurements(
         target.truncate(slot, held)
         reading = min(far - held, _CHUNK_ROWS, target.max_rows)
         if reading > 0:
-            forward = _forward(target, Behind(slot, held), reading, clock, keep=True)
+            forward = _forward(target, MeasuringPlace(slot, held), reading, clock, keep=True)
             held += reading
             yield forward
             continue
         rows = wanted.pop(0)
         if held + rows > target.context:
             break
-        yield _warmed(target, Behind(slot, held), rows, clock, warm)
+        yield _warmed(target, MeasuringPlace(slot, held), rows, clock, warm)
         for place in _near(engine, slot):  # as it is now: a request may have been here
             yield _warmed(target, place, rows, clock, warm)
     target.truncate(slot, engine.kept(slot))
 
 
-def _near(engine: Engine, far: int) -> list[Behind]:
+def _near(engine: Engine, far: int) -> list[MeasuringPlace]:
     """The idle place with the least before it, if that is little and not in the slot `far`."""
     places = [
-        Behind(slot, engine.kept(slot)) for slot in range(engine.target.n_slots) if slot != far
+        MeasuringPlace(slot, engine.kept(slot))
+        for slot in range(engine.target.n_slots)
+        if slot != far
     ]
     most = _READ_TOKENS if engine.shape.rollback == "trim" else 1
     least = min(places, key=lambda place: place.held, default=None)
@@ -261,8 +263,8 @@ def _near(engine: Engine, far: int) -> list[Behind]:
 
 
 def _warmed(
-    target: Backend, place: Behind, rows: int, clock: Callable[[], float], warm: int
-) -> Forward:
+    target: Backend, place: MeasuringPlace, rows: int, clock: Callable[[], float], warm: int
+) -> MeasuredForward:
     """One forward after `warm` ones of as many rows."""
     for _ in range(warm):
         _forward(target, place, rows, clock)
@@ -270,8 +272,13 @@ def _warmed(
 
 
 def _forward(
-    target: Backend, place: Behind, rows: int, clock: Callable[[], float], *, keep: bool = False
-) -> Forward:
+    target: Backend,
+    place: MeasuringPlace,
+    rows: int,
+    clock: Callable[[], float],
+    *,
+    keep: bool = False,
+) -> MeasuredForward:
     """One forward behind what the slot holds; forgotten again unless it is to `keep`.
 
     What is kept is only read: as in a prompt, its last row alone wants logits.
@@ -287,7 +294,7 @@ def _forward(
     seconds = clock() - began
     if not keep:
         target.truncate(slot, held)
-    return Forward(rows, seconds, sum(places))
+    return MeasuredForward(rows, seconds, sum(places))
 
 
 def draft_change(

@@ -72,7 +72,7 @@ class Candidates:
 
 
 @dataclass(frozen=True, slots=True)
-class Moment:
+class ChainInputs:
     """The inputs of a step besides logits.
 
     `history` are the tokens before, prompt included; `chance` is a number in (0, 1) that belongs to
@@ -86,7 +86,7 @@ class Moment:
     breakers: Breakers
 
 
-def law(params: SamplingParams, candidates: Candidates, moment: Moment) -> Probs:
+def law(params: SamplingParams, candidates: Candidates, moment: ChainInputs) -> Probs:
     """The law after every step that the request asks for."""
     if params.mirostat:
         _temperature(params, candidates, moment)
@@ -161,7 +161,7 @@ def repeats(params: SamplingParams) -> bool:
     return params.dry_multiplier != 0.0 and params.dry_base >= 1.0 and params.dry_penalty_last_n > 0
 
 
-def _penalties(params: SamplingParams, these: Candidates, moment: Moment) -> None:
+def _penalties(params: SamplingParams, these: Candidates, moment: ChainInputs) -> None:
     counts = penalties(params, moment.history)
     for place in np.flatnonzero(np.isin(these.tokens, [*counts])):
         value, count = these.logits[place], counts[int(these.tokens[place])]
@@ -171,7 +171,7 @@ def _penalties(params: SamplingParams, these: Candidates, moment: Moment) -> Non
         these.logits[place] = scaled - count * params.frequency_penalty - params.presence_penalty
 
 
-def _dry(params: SamplingParams, these: Candidates, moment: Moment) -> None:
+def _dry(params: SamplingParams, these: Candidates, moment: ChainInputs) -> None:
     if not repeats(params):
         return
     found = repetitions(params, moment.history, moment.breakers)
@@ -179,13 +179,13 @@ def _dry(params: SamplingParams, these: Candidates, moment: Moment) -> None:
         these.logits[place] -= dry_penalty(params, found[int(these.tokens[place])])
 
 
-def _top_n_sigma(params: SamplingParams, these: Candidates, _moment: Moment) -> None:
+def _top_n_sigma(params: SamplingParams, these: Candidates, _moment: ChainInputs) -> None:
     if params.top_n_sigma > 0 and these.tokens.size > 1:
         least = these.logits.max() - params.top_n_sigma * these.logits.std()
         these.keep(these.logits >= least)
 
 
-def _temperature(params: SamplingParams, these: Candidates, _moment: Moment) -> None:
+def _temperature(params: SamplingParams, these: Candidates, _moment: ChainInputs) -> None:
     """Also the one that depends on how uncertain the law is (`dynatemp_range`)."""
     temperature = params.temperature
     if params.dynatemp_range > 0:
@@ -205,13 +205,13 @@ def _temperature(params: SamplingParams, these: Candidates, _moment: Moment) -> 
         these.keep(these.logits > -np.inf)
 
 
-def _top_k(params: SamplingParams, these: Candidates, _moment: Moment) -> None:
+def _top_k(params: SamplingParams, these: Candidates, _moment: ChainInputs) -> None:
     if 0 < params.top_k < these.tokens.size:
         these.sort()
         these.keep(slice(params.top_k))
 
 
-def _typical(params: SamplingParams, these: Candidates, _moment: Moment) -> None:
+def _typical(params: SamplingParams, these: Candidates, _moment: ChainInputs) -> None:
     """Meister et al., Locally Typical Sampling (arXiv 2202.00666)."""
     if params.typical_p >= 1:
         return
@@ -224,21 +224,21 @@ def _typical(params: SamplingParams, these: Candidates, _moment: Moment) -> None
     these.keep(order[: max(kept, params.min_keep)])
 
 
-def _top_p(params: SamplingParams, these: Candidates, _moment: Moment) -> None:
+def _top_p(params: SamplingParams, these: Candidates, _moment: ChainInputs) -> None:
     if params.top_p < 1:
         these.sort()
         kept = 1 + int(np.searchsorted(np.exp(these.logp()).cumsum(), params.top_p))
         these.keep(slice(max(kept, params.min_keep)))
 
 
-def _min_p(params: SamplingParams, these: Candidates, _moment: Moment) -> None:
+def _min_p(params: SamplingParams, these: Candidates, _moment: ChainInputs) -> None:
     if params.min_p > 0:
         these.sort()
         likely = int((these.logits >= these.logits.max() + math.log(params.min_p)).sum())
         these.keep(slice(max(likely, params.min_keep, 1)))
 
 
-def _xtc(params: SamplingParams, these: Candidates, moment: Moment) -> None:
+def _xtc(params: SamplingParams, these: Candidates, moment: ChainInputs) -> None:
     """Exclude top choices: of the tokens above the threshold, all but the least likely."""
     wanted = params.xtc_probability > 0 and params.xtc_threshold <= _MOST_XTC_THRESHOLD
     if not wanted or moment.chance > params.xtc_probability:
@@ -249,7 +249,7 @@ def _xtc(params: SamplingParams, these: Candidates, moment: Moment) -> None:
         these.keep(slice(above, None))
 
 
-def _mirostat(these: Candidates, moment: Moment) -> None:
+def _mirostat(these: Candidates, moment: ChainInputs) -> None:
     """Basu et al., Mirostat (arXiv 2007.14966): as many tokens as give the surprise aimed at."""
     these.sort()
     logp = these.logp()[:MIROSTAT_TOKENS]
@@ -265,7 +265,7 @@ def _mirostat(these: Candidates, moment: Moment) -> None:
     these.keep(slice(max(int(count), 1) if np.isfinite(count) else None))
 
 
-def _mirostat_2(these: Candidates, moment: Moment) -> None:
+def _mirostat_2(these: Candidates, moment: ChainInputs) -> None:
     """Its second version: the tokens that surprise less than aimed at, or the likeliest."""
     these.sort()
     surprises = -these.logp() / math.log(2)

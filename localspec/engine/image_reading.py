@@ -6,7 +6,7 @@ import logging
 from collections.abc import Sequence
 
 from localspec.engine.adapters import Adapters
-from localspec.engine.images import ImageRows, Seeing, border
+from localspec.engine.images import ImageBackend, ImageRows, border
 from localspec.engine.kv.admission import KvAdmission
 from localspec.engine.session import Session
 from localspec.errors import EngineError, NoRoom
@@ -56,7 +56,7 @@ class ImageReading:
 
     def _read(self, session: Session) -> None:
         image, target = session.image, self._target
-        if image is None or not isinstance(target, Seeing):
+        if image is None or not isinstance(target, ImageBackend):
             raise EngineError("This model reads no images.")
         rows = image.piece(session.cached)
         self._adapters.use(session.request.adapters)

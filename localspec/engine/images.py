@@ -78,7 +78,7 @@ class EncodedImage:
 
 
 @runtime_checkable
-class Seeing(Backend, Protocol):
+class ImageBackend(Backend, Protocol):
     """A backend that reads rows of vectors."""
 
     def see(self, slot: int, image: ImageRows, rows: range) -> None:

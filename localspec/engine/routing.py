@@ -40,7 +40,7 @@ POOR_ACCEPTANCE = 0.1
 
 
 @dataclass(frozen=True, slots=True)
-class Facts:
+class RequestFacts:
     """The facts about a request when it is admitted.
 
     Attributes:
@@ -62,12 +62,12 @@ class Facts:
     acceptance: float | None = None
 
 
-def route(facts: Facts) -> Reason:
+def route(facts: RequestFacts) -> Reason:
     """The first branch of the table above that applies; only SPECULATING opens drafters."""
     return _impossible(facts) or _unwise(facts) or SPECULATING
 
 
-def _impossible(facts: Facts) -> Reason | None:
+def _impossible(facts: RequestFacts) -> Reason | None:
     """Branches 1 to 4."""
     if facts.mode == "off":
         return "off-by-request"
@@ -78,7 +78,7 @@ def _impossible(facts: Facts) -> Reason | None:
     return None
 
 
-def _unwise(facts: Facts) -> Reason | None:
+def _unwise(facts: RequestFacts) -> Reason | None:
     """Branches 5 and 6."""
     if facts.mode == "always":
         return None
@@ -153,7 +153,7 @@ class Lengths:
         return expected if max_tokens is None else min(expected, float(max_tokens))
 
 
-class Heat:
+class HotAcceptance:
     """Share of drafted tokens accepted at hot temperatures. Model lifetime.
 
     What was learned fades with every request, also with those that did not speculate because of
@@ -174,7 +174,7 @@ class Heat:
             self._accepted = self._MEMORY * self._accepted + accepted
 
     def acceptance(self, temperature: float) -> float | None:
-        """For `Facts`; None at moderate temperatures and while too little is known."""
+        """For `RequestFacts`; None at moderate temperatures and while too little is known."""
         if temperature < HOT_TEMPERATURE or self._drafted < self._ENOUGH_DRAFTED:
             return None
         return self._accepted / self._drafted

@@ -182,7 +182,7 @@ class Sampler:
         if self._whole:
             row = adjusted.logits if isinstance(adjusted, BlockMax) else adjusted
             chance = self._chance(position)
-            moment = chain.Moment([*recent, *path], chance, self.aim, row.size, self._breakers)
+            moment = chain.ChainInputs([*recent, *path], chance, self.aim, row.size, self._breakers)
             return chain.law(params, chain.Candidates.of(row), moment)
         peaks = adjusted if isinstance(adjusted, BlockMax) else BlockMax(adjusted)
         _require_finite(float(peaks.maxima.max()))

@@ -21,7 +21,7 @@ _WHOLE = 16
 
 
 @dataclass(frozen=True, slots=True)
-class Need:
+class RowDemand:
     """The rows that one session asks for: its undecoded `tail`, then `nodes` of a draft.
 
     `room` is how many rows of both may stand in one forward (`room` below). `again` tokens of the
@@ -117,7 +117,9 @@ def room(start: int, *, multiple: int, border: int) -> int:
     return _padded(start + multiple, border) - multiple - start + 1
 
 
-def share(needs: Sequence[Need], *, max_rows: int, chunk: int, multiple: int = 1) -> list[Share]:
+def share(
+    needs: Sequence[RowDemand], *, max_rows: int, chunk: int, multiple: int = 1
+) -> list[Share]:
     """Divide one decode of at most `max_rows` rows; one Share per need, in order.
 
     1. Sessions whose tail is one token come first and always get it: they are streaming. Where one

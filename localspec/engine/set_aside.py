@@ -10,7 +10,7 @@ from localspec.engine.step import Engine
 from localspec.errors import NoRoom
 
 
-class Aside:
+class SlotsSetAside:
     """Takes the texts of all idle slots out of the target, and puts them back.
 
     Meanwhile the engine remembers them as if they were there: before a slot is taken they have to

@@ -13,7 +13,7 @@ from typing import Literal, Protocol
 
 from localspec.control.forwards import forwards
 from localspec.control.round import Plan, Policy, Round, SessionStats, View
-from localspec.engine.adapters import Adapting, Scales
+from localspec.engine.adapters import AdapterBackend, Scales
 from localspec.engine.kv.rollback import Rollback, restores, snapshots_of
 from localspec.engine.speculation.states import FeatureHead, Prediction
 from localspec.machine import History, Host, Machine
@@ -142,11 +142,11 @@ class SimulatedBackend:
     @property
     def adapters(self) -> int:
         """As the backend has them."""
-        return self._backend.adapters if isinstance(self._backend, Adapting) else 0
+        return self._backend.adapters if isinstance(self._backend, AdapterBackend) else 0
 
     def adapt(self, scales: Scales) -> None:
         """As the backend does, for nothing."""
-        if isinstance(self._backend, Adapting):
+        if isinstance(self._backend, AdapterBackend):
             self._backend.adapt(scales)
 
     def decode(self, rows: Sequence[Row]) -> Floats:

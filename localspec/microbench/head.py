@@ -9,7 +9,7 @@ import numpy as np
 
 from localspec.built import installed
 from localspec.engine.llama.products import FORMATS, Products, Stored
-from localspec.engine.speculation.head import Head, Maps
+from localspec.engine.speculation.head import Head, HeadMaps
 
 _WORDS = 4096
 _ASKED = 200
@@ -26,7 +26,7 @@ def token_ms(width: int, threads: int) -> float | None:
         return None
     products = Products(installed(), threads=threads)
     square, words = (_random(products, width, outputs) for outputs in (width, _WORDS))
-    maps = Maps(square, square, np.zeros(width, np.float32), np.arange(_WORDS, dtype=np.int32))
+    maps = HeadMaps(square, square, np.zeros(width, np.float32), np.arange(_WORDS, dtype=np.int32))
     head = Head(products, maps, words, words)
     state = np.random.default_rng(0).standard_normal(width).astype(np.float32)
     spans = []

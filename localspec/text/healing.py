@@ -24,7 +24,7 @@ LOOKED_AT_CHARS = 128
 _BLANKS = (" ", "\t")
 
 
-class Words:
+class SortedVocabulary:
     """The tokens of one model in the order of their bytes. Model lifetime; any thread.
 
     Sorting a large vocabulary takes 60 ms, during which no other thread runs Python.
@@ -55,7 +55,7 @@ class Words:
         return place < len(self._sorted) and self._sorted[place].startswith(text)
 
 
-def half_typed(text: str, tokens: Callable[[str], list[Token]], words: Words) -> str:
+def half_typed(text: str, tokens: Callable[[str], list[Token]], words: SortedVocabulary) -> str:
     """The end of a text that is the beginning of a longer token; "" if there is none.
 
     It begins where one of the text's tokens does. Of several blanks it is the last, which is part
@@ -78,7 +78,7 @@ def _is_text(data: bytes) -> bool:
     return data.decode(errors="ignore").encode() == data
 
 
-class Held:
+class TokenHealing:
     """Requires an answer to begin with a token that begins with the half-typed text.
 
     Request lifetime. Implements `types.Constraint`.
@@ -88,7 +88,7 @@ class Held:
         words: The model's tokens.
     """
 
-    def __init__(self, typed: str, words: Words) -> None:
+    def __init__(self, typed: str, words: SortedVocabulary) -> None:
         self._begun = False
         self._first = np.zeros(words.n_vocab, dtype=np.bool_)
         self._first[words.beginning(typed.encode())] = True

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 
-class Lines:
+class IndentLimit:
     """Ends a text before the first line that is indented less than `indent`. Request lifetime.
 
     Args:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from localspec.text.detokenize import Detokenizer
-from localspec.text.lines import Lines
+from localspec.text.lines import IndentLimit
 from localspec.text.stop import StopMatcher
 from localspec.types import Token
 
@@ -44,7 +44,7 @@ class AnswerText:
     def __init__(self, stops: Sequence[str], indent: int = 0) -> None:
         self._bytes = Detokenizer()
         self._stop = StopMatcher(stops)
-        self._lines = Lines(indent)
+        self._lines = IndentLimit(indent)
         self._ready = ""
         self._waiting: deque[_Waiting] = deque()
         self.kept = 0

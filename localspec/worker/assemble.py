@@ -22,7 +22,7 @@ from localspec.engine.shifting import Shifting
 from localspec.engine.step import Engine, Limits
 from localspec.errors import EngineError, OutOfMemory
 from localspec.text.constraint import Vocabulary
-from localspec.text.healing import Words
+from localspec.text.healing import SortedVocabulary
 from localspec.text.markers import Markers
 from localspec.types import Sharing
 from localspec.wire.messages import Load, Ready
@@ -316,7 +316,7 @@ class _Known(NamedTuple):
 
     vocabulary: Vocabulary
     markers: Markers
-    words: Words | None
+    words: SortedVocabulary | None
 
 
 def _known(model: Model) -> _Known:
@@ -325,7 +325,7 @@ def _known(model: Model) -> _Known:
     markers = Markers(*model.specials(), model.chat_template or "")
     fills_in = model.infill("pre") is not None
     pieces = [*map(model.piece, range(model.n_vocab))] if fills_in else []
-    return _Known(vocabulary, markers, Words(pieces) if fills_in else None)
+    return _Known(vocabulary, markers, SortedVocabulary(pieces) if fills_in else None)
 
 
 def _begun(beside: Executor, work: Callable[[Model], _Made], model: Model) -> Future[_Made]:

@@ -190,7 +190,7 @@ def _learned(
     words = _words(likeliest[:held], output.outputs)
     places = np.full(max(output.outputs, int(likeliest.max()) + 1), -1)
     places[words] = np.arange(len(words))
-    lesson = distilling.Lesson(
+    lesson = distilling.Examples(
         states[:end], places[likeliest[:end]], products.rows(output, words), held
     )
     made = distilling.learn(lesson, _learning())

@@ -35,7 +35,7 @@ _PATIENCE = 2
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Lesson:
+class Examples:
     """Places of texts: states (places, width) of the draft and the target's likeliest tokens there.
 
     `words` (n,) are the tokens whose rows may change and `rows` (n, width) their output rows.
@@ -74,7 +74,7 @@ def device() -> torch.device:
     return torch.device("cuda" if torch.cuda.is_available() else "cpu")
 
 
-def learn(lesson: Lesson, on_progress: Callable[[Report], None], seed: int = 0) -> Taught:
+def learn(lesson: Examples, on_progress: Callable[[Report], None], seed: int = 0) -> Taught:
     """Learn until agreement no longer rises. `on_progress` is called after each step."""
     torch.manual_seed(seed)
     where, width = device(), lesson.rows.shape[1]

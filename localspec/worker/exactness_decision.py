@@ -8,14 +8,14 @@ from typing import Protocol, TypeVar
 
 from localspec.engine.calibrate import FAR_TOKENS, Timed
 from localspec.engine.exactness import classes
-from localspec.engine.exactness.classes import Blank, Search, Shape, Step
+from localspec.engine.exactness.classes import CountingBackend, Search, Shape, Step
 from localspec.engine.exactness.probe import REACH
 from localspec.engine.images import sees
 from localspec.engine.kv.cells import unasked
 from localspec.engine.kv.rollback import Rollback
 from localspec.engine.kv.slots import Slot
 from localspec.engine.pieces import Pieces
-from localspec.engine.set_aside import Aside
+from localspec.engine.set_aside import SlotsSetAside
 from localspec.engine.step import Engine
 from localspec.errors import ModelError, NoRoom
 from localspec.types import Backend, Token
@@ -96,7 +96,7 @@ class ExactnessDecision:
         self._engine, self._profile, self._switch = engine, profile, switch
         self._verdict, self._kept, self._prefill_rows = verdict, kept, prefill_rows
         self._before = before
-        self._aside = Aside(engine)
+        self._aside = SlotsSetAside(engine)
         self._search: Search | None = None
         self._vacated = 0
         self._done, self._ahead = 0, 0 if over else self._expected()
@@ -105,7 +105,7 @@ class ExactnessDecision:
 
     def _expected(self) -> int:
         """The forwards to expect if rows agree, counted on a backend that computes nothing."""
-        blank, rollback = Blank(self._engine.backend), self._engine.shape.rollback
+        blank, rollback = CountingBackend(self._engine.backend), self._engine.shape.rollback
         if rollback == "none" or (self._verdict and not self._verdict.strict):
             return sum(1 for _ in classes.differing(blank, rollback))
         search = self._searching(blank).step.total
@@ -190,7 +190,7 @@ class ExactnessDecision:
         if switch.strict:
             self._arrange(strict=False)
         rollback = engine.shape.rollback
-        self._ahead = sum(1 for _ in classes.differing(Blank(engine.backend), rollback))
+        self._ahead = sum(1 for _ in classes.differing(CountingBackend(engine.backend), rollback))
         any_rows = yield from self._again(lambda: classes.differing(engine.backend, rollback))
         self._take_over(any_rows, verdict)
 

@@ -12,7 +12,7 @@ from localspec.errors import RequestError
 from localspec.text import grammar
 from localspec.text.constraint import GrammarConstraint, Vocabulary
 from localspec.text.grammar import Compiled, Source
-from localspec.worker.sandbox import Died, Sandbox
+from localspec.worker.sandbox import Sandbox, SandboxDied
 
 _REMEMBERED = 256
 """Results kept, of at most 100 KB each: a client sends the same schema again and again."""
@@ -79,7 +79,7 @@ class Grammars:
         except RequestError as error:
             self._refuse(wanted, error)
             raise
-        except Died as died:
+        except SandboxDied as died:
             why = grammar.refused(f"it {died}")
             self._refuse(wanted, why)
             raise why from died
@@ -108,7 +108,7 @@ class Grammars:
             return self._sandbox.compile(source)
         except RequestError as error:
             return error
-        except Died as died:
+        except SandboxDied as died:
             return grammar.refused(f"it {died}")
 
 

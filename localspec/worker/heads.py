@@ -19,7 +19,7 @@ from localspec.catalog import compact_heads, header
 from localspec.catalog.ggml_types import BY_ID
 from localspec.catalog.reader import INT32, Array, Parsed
 from localspec.engine.llama.products import FLOAT, FORMATS, Products, Stored
-from localspec.engine.speculation.head import Head, Maps
+from localspec.engine.speculation.head import Head, HeadMaps
 from localspec.engine.speculation.position_heads import (
     MOST_POSITIONS,
     Block,
@@ -114,7 +114,7 @@ def _made(head: File, target: File, threads: int) -> FeatureHead:
     if POSITIONS in head.parsed.metadata:
         positions = _positions(head, embedding.width, len(words))
         return PositionHeads(Products(installed(), threads=threads), positions, words, embedding)
-    maps = Maps(
+    maps = HeadMaps(
         head.tensor("state.weight"),
         head.tensor("token.weight"),
         head.tensor("bias").data.view(np.float32),

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from localspec.control.costs import POINTS, STEADY
 from localspec.engine import calibrate
-from localspec.engine.calibrate import Behind
+from localspec.engine.calibrate import MeasuringPlace
 from localspec.engine.images import words
 from localspec.engine.step import Engine
 from localspec.errors import EngineError, NoRoom
@@ -48,7 +48,7 @@ class Measuring:
         engine, costs = self._engine, self._costs
         target, clock = engine.target, engine.clock
 
-        def where() -> Behind:
+        def where() -> MeasuringPlace:
             return calibrate.place(engine)
 
         if fresh:

@@ -20,7 +20,7 @@ from localspec.catalog.devices import Device, Own, Present
 from localspec.catalog.header import Header
 from localspec.catalog.memory import Outline, outline
 from localspec.catalog.parts import Layout
-from localspec.catalog.plan import Amounts, Plan, Wish
+from localspec.catalog.plan import Amounts, Plan, PlanRequest
 from localspec.config import Placement
 from localspec.wire.messages import DeviceMemory, Load
 from localspec.worker.load_files import adapter_files
@@ -71,10 +71,10 @@ def plans(command: Load, files: Sequence[Path], there: Sequence[Device]) -> list
     """
     adapters = sum(file.stat().st_size for file in adapter_files(command))
     there = _bounded(there, command.host_bytes, adapters)
-    wish = _wish(command, files)
+    request = _wish(command, files)
     if any(device.kind == "remote" for device in there):
-        wish = dataclasses.replace(wish, head=None)  # `fed_heads.py` says why
-    found = placement.plans(wish, there)
+        request = dataclasses.replace(request, head=None)  # `fed_heads.py` says why
+    found = placement.plans(request, there)
     return found[min(command.smaller, len(found) - 1) :]
 
 
@@ -83,13 +83,13 @@ def takes(command: Load, files: Sequence[Path], plan: Plan) -> dict[str, int]:
     return Amounts.of(_wish(command, files), plan).loaded
 
 
-def _wish(command: Load, files: Sequence[Path]) -> Wish:
+def _wish(command: Load, files: Sequence[Path]) -> PlanRequest:
     target, head = head_memory.outlines(_header(files[0]), command)
     outlines = [target, *(_outline(file) for file in files[1:])]
-    wish = Wish.of(command.config, outlines, own(), head)
+    request = PlanRequest.of(command.config, outlines, own(), head)
     projector = Path(command.projector) if command.projector else None
     size = projector.stat().st_size if projector and projector.exists() else 0
-    return dataclasses.replace(wish, projector_bytes=size)
+    return dataclasses.replace(request, projector_bytes=size)
 
 
 def placed(placement: Placement, layout: Layout) -> Placement:

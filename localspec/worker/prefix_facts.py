@@ -27,7 +27,7 @@ _FORMAT = 1
 
 
 @dataclass(frozen=True, slots=True)
-class Facts:
+class PrefixFacts:
     """All that the bits of one model's memory depend on, but for the class of forwards."""
 
     files: tuple[Path, ...]
@@ -36,7 +36,7 @@ class Facts:
     others: Any
 
     @classmethod
-    def of(cls, first: Path, adapters: Sequence[Path], *others: Any) -> Facts:
+    def of(cls, first: Path, adapters: Sequence[Path], *others: Any) -> PrefixFacts:
         """The facts of a model that is about to be loaded. Raises OSError, BadGGUF."""
         parts = (*joining.parts(first), *adapters)
         return cls(parts, tuple(map(identity.state, parts)), others)
@@ -54,7 +54,7 @@ class Facts:
         return hashlib.sha256(said).hexdigest()[:32]
 
 
-def facts(loader: Loader) -> dict[str, Facts]:
+def facts(loader: Loader) -> dict[str, PrefixFacts]:
     """The facts of a loader's models, before they are loaded; none on a simulated machine.
 
     A file that cannot be looked at has none: then nothing of it is kept.
@@ -74,7 +74,7 @@ def facts(loader: Loader) -> dict[str, Facts]:
         remote = engine.remote if role == "target" else ()
         adapters = adapter_files(command) if role == "target" else []
         try:
-            found[role] = Facts.of(file, adapters, common, placement, layout, longest, remote)
+            found[role] = PrefixFacts.of(file, adapters, common, placement, layout, longest, remote)
         except (OSError, BadGGUF) as error:
             _log.warning("no prefixes file=%s reason=%s", file, error)
     return found

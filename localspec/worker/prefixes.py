@@ -27,7 +27,7 @@ from localspec.prefixes.tokens import packed
 from localspec.types import Token
 from localspec.wire.values import PrefixFigures
 from localspec.worker.loading_cost import LoadingCost, Medium
-from localspec.worker.prefix_facts import Facts
+from localspec.worker.prefix_facts import PrefixFacts
 
 CLOSING_SECONDS = 2.0
 """An unload waits so long for the disk; the supervisor waits 3 s for all of it."""
@@ -57,7 +57,7 @@ class WorkerPrefixes:
         self,
         engine: Engine,
         settings: Cache,
-        facts: Mapping[str, Facts],
+        facts: Mapping[str, PrefixFacts],
         cost: LoadingCost,
         *,
         described: Callable[[], tuple[object, ...]],

@@ -23,7 +23,7 @@ from localspec.text.breakers import breakers
 from localspec.text.constraint import GrammarConstraint
 from localspec.text.dialogue import Dialogue, Turn
 from localspec.text.formats import Offer
-from localspec.text.healing import Held
+from localspec.text.healing import TokenHealing
 from localspec.text.spelling import spelled_by
 from localspec.text.thought_limit import Marks, ThoughtLimit
 from localspec.types import Drafter, Token
@@ -50,7 +50,7 @@ class PreparedRequest:
     prompt: list[Token]
     prediction: list[Token]
     max_tokens: int
-    constraint: GrammarConstraint | Held | ThoughtLimit | None
+    constraint: GrammarConstraint | TokenHealing | ThoughtLimit | None
     relaxed: list[str]
     """Keys of the schema that the constraint does not enforce."""
     prompt_text: str
@@ -289,7 +289,7 @@ class RequestPreparer:
 
     def _constraint(
         self, request: Generate, turn: Turn | None, typed: str
-    ) -> tuple[GrammarConstraint | Held | None, list[str]]:
+    ) -> tuple[GrammarConstraint | TokenHealing | None, list[str]]:
         """The grammar of the answer: of its words alone, or of thoughts, words and calls.
 
         Without one, the constraint that the answer begins with what was typed.
@@ -304,8 +304,8 @@ class RequestPreparer:
         return self._grammars.calls(self._dialogue.grammar(offer), offer.callable), relaxed
 
     def _limited(
-        self, request: Generate, turn: Turn | None, inner: GrammarConstraint | Held | None
-    ) -> GrammarConstraint | Held | ThoughtLimit | None:
+        self, request: Generate, turn: Turn | None, inner: GrammarConstraint | TokenHealing | None
+    ) -> GrammarConstraint | TokenHealing | ThoughtLimit | None:
         """The constraint, and above it the limit of thoughts, where the answer may have any."""
         pair, most = self._dialogue.thoughts, request.max_thoughts
         limited = most is not None or request.reasoning_control

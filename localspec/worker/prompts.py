@@ -16,7 +16,7 @@ from localspec.text.template import RAW, Conversation
 from localspec.types import Token
 from localspec.wire.messages import Generate, Message, Tokenize
 from localspec.worker import limits
-from localspec.worker.sandbox import Died, Sandbox
+from localspec.worker.sandbox import Sandbox, SandboxDied
 
 if TYPE_CHECKING:
     from localspec.engine.llama.model import Model
@@ -47,7 +47,7 @@ class Prompts:
         markers: Markers,
         longest_bytes: int,
         sandbox: Sandbox,
-        words: healing.Words | None = None,
+        words: healing.SortedVocabulary | None = None,
     ) -> None:
         self._model = model
         self._markers = markers
@@ -95,7 +95,7 @@ class Prompts:
         )
         try:
             return self._sandbox.render(conversation)
-        except Died as died:
+        except SandboxDied as died:
             raise TemplateError(
                 f"The model's chat template was stopped: it {died}.",
                 fix="Use /v1/completions with a prompt of your own.",
@@ -190,9 +190,9 @@ class Prompts:
         _, begun = infill.parted(request.prompt or "", request.begun)
         return healing.half_typed(begun, self._behind, self._words)
 
-    def held(self, typed: str) -> healing.Held | None:
+    def held(self, typed: str) -> healing.TokenHealing | None:
         """The constraint that an answer begins with `typed`; None where that is empty."""
-        return healing.Held(typed, self._words) if typed and self._words else None
+        return healing.TokenHealing(typed, self._words) if typed and self._words else None
 
     def _infill(self, request: Generate, suffix: str, context: int) -> list[Token]:
         """The prompt around a middle. Raises RequestError for a model that cannot fill one in."""

@@ -5,7 +5,14 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 
 from localspec.engine.kv.rollback import Rollback
-from localspec.engine.routing import Expectation, Facts, Heat, Lengths, Reason, route
+from localspec.engine.routing import (
+    Expectation,
+    HotAcceptance,
+    Lengths,
+    Reason,
+    RequestFacts,
+    route,
+)
 from localspec.types import LOOKAHEAD, SourceCount
 from localspec.wire.messages import Finished
 from localspec.worker.preparation import PreparedRequest
@@ -25,7 +32,7 @@ class Router:
         self._pair_fits = pair_fits
         self._can_roll_back = rollback != "none"
         self._lengths = Lengths()
-        self._heat = Heat()
+        self._heat = HotAcceptance()
 
     def route(self, prepared: PreparedRequest) -> tuple[Reason, Expectation]:
         """The routing reason, and the expected length of the answer."""
@@ -33,7 +40,7 @@ class Router:
         wish = request.speculation
         expected = self._lengths.predict(request.client, request.endpoint, prepared.max_tokens)
         at_least = min(len(prepared.prediction), prepared.max_tokens)
-        facts = Facts(
+        facts = RequestFacts(
             mode=wish.mode,
             drafters=tuple(
                 name for name in self._drafters if wish.drafters is None or name in wish.drafters

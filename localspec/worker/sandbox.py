@@ -85,7 +85,7 @@ _outcomes: msgspec.msgpack.Decoder[Outcome] = msgspec.msgpack.Decoder(Outcome)
 _Wanted = TypeVar("_Wanted", Compiled, AllCompiled, Rendered)
 
 
-class Died(Exception):
+class SandboxDied(Exception):
     """The child did not survive a job; the text is the reason, as a predicate for "it"."""
 
 
@@ -129,7 +129,7 @@ class Sandbox:
             kind = by_code(outcome.code)
             raise kind(outcome.message, fix=outcome.fix, param=outcome.param)
         if not isinstance(outcome, wanted):
-            raise Died("answers something else")
+            raise SandboxDied("answers something else")
         return outcome
 
     @contextlib.contextmanager
@@ -175,7 +175,7 @@ class _Child:
                 returncode = self._end()
                 hung = isinstance(error, TimeoutError)
                 if fresh or hung or returncode != -signal.SIGKILL:
-                    raise Died(_cause(returncode, bounds)) from error
+                    raise SandboxDied(_cause(returncode, bounds)) from error
 
     def _started(self) -> tuple[bool, socket.socket]:
         """Whether the child is a new one, and the connection to it."""

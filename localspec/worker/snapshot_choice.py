@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from localspec.engine import calibrate
-from localspec.engine.calibrate import Behind
+from localspec.engine.calibrate import MeasuringPlace
 from localspec.engine.kv.rollback import Rollback
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ def choose(context: Context, clock: Callable[[], float]) -> None:
 def _seconds(context: Context, rows: int, clock: Callable[[], float]) -> float:
     """Seconds of a forward of so many rows in the empty slot 0, after one of as many."""
     context.truncate(0, 0)
-    seconds = calibrate.warmed(context, Behind(0, 0), rows, clock)
+    seconds = calibrate.warmed(context, MeasuringPlace(0, 0), rows, clock)
     context.truncate(0, 0)
     return seconds
 

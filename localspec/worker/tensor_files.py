@@ -121,7 +121,7 @@ class _Storage(NamedTuple):
     key: str
 
 
-class _Lies(NamedTuple):
+class _TensorPlace(NamedTuple):
     """A tensor as the pickle tells of it."""
 
     storage: _Storage
@@ -132,9 +132,9 @@ class _Lies(NamedTuple):
 
 def _rebuilt(
     storage: _Storage, offset: int, shape: Sequence[int], strides: Sequence[int], *_: object
-) -> _Lies:
+) -> _TensorPlace:
     """A tensor, in place of torch's function that would make one."""
-    return _Lies(storage, offset, tuple(shape), tuple(strides))
+    return _TensorPlace(storage, offset, tuple(shape), tuple(strides))
 
 
 class _Tensors(pickle.Unpickler):
@@ -175,14 +175,14 @@ def _zipped(path: Path, data: NDArray[np.uint8]) -> dict[str, FileTensor]:
     if not isinstance(found, dict):
         raise _refuse(path, "it holds no dictionary of tensors", _SAFER)
     folder = told.removesuffix("data.pkl") + "data/"
-    tensors = {str(name): each for name, each in found.items() if isinstance(each, _Lies)}
+    tensors = {str(name): each for name, each in found.items() if isinstance(each, _TensorPlace)}
     return {name: _part(path, name, each, folder, listed, data) for name, each in tensors.items()}
 
 
 def _part(  # noqa: PLR0913, PLR0917 - all that one part is found by
     path: Path,
     name: str,
-    lies: _Lies,
+    lies: _TensorPlace,
     folder: str,
     listed: Mapping[str, zipfile.ZipInfo],
     data: NDArray[np.uint8],

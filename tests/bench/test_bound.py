@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace as replace_ms
 
-from localspec.bench.bound import Habit, Prices, best_ms, fixed_ms, plain_ms
+from localspec.bench.bound import FixedDepth, Prices, best_ms, fixed_ms, plain_ms
 from localspec.machine import Curve, Forwards, Host, Machine
 
 PRICES = Prices(
@@ -166,7 +166,7 @@ def test_no_fixed_setting_beats_the_best_decisions(
 ) -> None:
     """This holds for any depths; without any it is plain decoding."""
     free, neural = consistent(chains)
-    habits = [Habit(free, copied), Habit(neural, drafted, prices.draft_ms["model"])]
+    habits = [FixedDepth(free, copied), FixedDepth(neural, drafted, prices.draft_ms["model"])]
     slack = 1 + 1e-9
     for taken in ([], habits, habits[:1], habits[1:]):
         ms = fixed_ms(taken, len(free), prices)
@@ -179,11 +179,11 @@ def test_a_habit_pays_for_what_does_not_survive() -> None:
     The first always drafts three, of which one at most survives; where it has nothing to draft,
     the second does.
     """
-    first = Habit([1, None, 0, 0], 3)
-    second = Habit([0, 0, 5, 0], 1, 3.0)
+    first = FixedDepth([1, None, 0, 0], 3)
+    second = FixedDepth([0, 0, 5, 0], 1, 3.0)
     assert fixed_ms([first], 4, PRICES) == pytest.approx(21.0 + 17.0 + 11.0)
     assert fixed_ms([second], 4, PRICES) == pytest.approx(17.0 + 3 + 17 + 3 + 17 + 3)
-    behind = Habit([None, None, 0, 0], 3)
+    behind = FixedDepth([None, None, 0, 0], 3)
     assert fixed_ms([behind, second], 4, PRICES) == pytest.approx(17 + 3 + 17 + 3 + 17 + 11)
 
 

@@ -17,7 +17,7 @@ from localspec.catalog import header, memory, placement, reading
 from localspec.catalog.devices import Device, described
 from localspec.catalog.memory import Outline
 from localspec.catalog.parts import Layout
-from localspec.catalog.plan import Plan, Wish
+from localspec.catalog.plan import Plan, PlanRequest
 from localspec.cli.main import cli
 from localspec.config import Config, Engine, Placement
 
@@ -54,7 +54,7 @@ def machine(*gpu_mib: int, host_mib: int = 128 * 1024, speed: float = 0.0) -> li
 
 def best(outline: Outline, there: list[Device], target: Placement = Placement()) -> Plan:  # noqa: B008 - frozen value
     """The best plan without a draft."""
-    return placement.best(Wish(Config(engine=Engine(target=target)), outline), there)
+    return placement.best(PlanRequest(Config(engine=Engine(target=target)), outline), there)
 
 
 def test_a_card_that_is_too_small_has_all_attention_and_as_many_experts_as_fit() -> None:

@@ -17,7 +17,7 @@ from localspec.catalog import devices, entries, header, memory, placement
 from localspec.catalog.devices import Device, Own
 from localspec.catalog.head_memory import FedOutline
 from localspec.catalog.memory import Outline
-from localspec.catalog.plan import Plan, Wish
+from localspec.catalog.plan import Plan, PlanRequest
 from localspec.catalog.registry import Registry, Resolved
 from localspec.cli.plan import from_sizes
 from localspec.config import Config, Engine, Placement
@@ -49,10 +49,12 @@ def machine(*gpu_mib: int, host_mib: int = 64 * 1024) -> list[Device]:
     return [*gpus, Device("CPU", "cpu", host_mib * MIB, host_mib * MIB)]
 
 
-def wish(large: Outline | None = None, head: FedOutline | None = None, **engine: Any) -> Wish:
+def request(
+    large: Outline | None = None, head: FedOutline | None = None, **engine: Any
+) -> PlanRequest:
     """A pair in the default configuration, with changes to `engine`."""
     target = large or outlined(28, 120)
-    return Wish(Config(engine=Engine(**engine)), target, outlined(24, 14), head=head)
+    return PlanRequest(Config(engine=Engine(**engine)), target, outlined(24, 14), head=head)
 
 
 HEAD = FedOutline(replace(outlined(1, 60), input_bytes=0), inputs=3 * 2048, beside=True)
@@ -94,7 +96,7 @@ def test_no_plan_takes_more_than_is_free_and_none_loses_a_block(
 
     A head is wholly where the last of the target's blocks is.
     """
-    wanted = wish(outlined(layers, layer_mib), head)
+    wanted = request(outlined(layers, layer_mib), head)
     free = {device.name: device.free_bytes for device in there}
     plans = placement.plans(wanted, there)
     for plan in plans:
@@ -121,13 +123,13 @@ def test_more_memory_never_gives_a_smaller_plan(there: list[Device], more: list[
         msgspec.structs.replace(device, free_bytes=device.free_bytes + extra * MIB)
         for device, extra in zip(there, more, strict=False)
     ]
-    wanted = wish()
+    wanted = request()
     assert rank(placement.plans(wanted, larger)[0]) >= rank(placement.plans(wanted, there)[0])
 
 
 def test_a_large_card_holds_everything_and_the_longest_context() -> None:
     """80 GB: both models, four sessions of what the target was trained for, on one of two cards."""
-    plan = placement.plans(wish(), machine(80 * 1024, 80 * 1024))[0]
+    plan = placement.plans(request(), machine(80 * 1024, 80 * 1024))[0]
     assert plan.target.gpu_layers == 29
     assert plan.draft is not None
     assert plan.target.devices == plan.draft.devices
@@ -138,7 +140,7 @@ def test_the_draft_comes_first_and_layers_go_to_the_host_one_by_one() -> None:
     """A card that holds less and less keeps the draft while the target's layers leave it."""
     layers = []
     for mib in range(6000, 1600, -50):
-        plan = placement.plans(wish(), machine(mib))[0]
+        plan = placement.plans(request(), machine(mib))[0]
         assert plan.draft is not None
         assert plan.draft.gpu_layers == 25
         layers.append(plan.target.gpu_layers)
@@ -148,7 +150,7 @@ def test_the_draft_comes_first_and_layers_go_to_the_host_one_by_one() -> None:
 
 def test_a_model_too_large_for_one_card_takes_two() -> None:
     """Neither card is filled beyond its memory, and llama.cpp's own rule gives the same shares."""
-    plan = placement.plans(wish(outlined(60, 400)), machine(16 * 1024, 16 * 1024))[0]
+    plan = placement.plans(request(outlined(60, 400)), machine(16 * 1024, 16 * 1024))[0]
     assert len(plan.target.devices) == 2
     shares = plan.target.shares
     assert placement.divided(sum(shares), shares, 2) == shares
@@ -156,7 +158,9 @@ def test_a_model_too_large_for_one_card_takes_two() -> None:
 
 def test_slots_go_before_the_context() -> None:
     """On a CPU with less and less memory: slots go first, then context, then the draft."""
-    plans = [placement.plans(wish(), machine(host_mib=mib))[0] for mib in range(16000, 3000, -100)]
+    plans = [
+        placement.plans(request(), machine(host_mib=mib))[0] for mib in range(16000, 3000, -100)
+    ]
     given_up = [(plan.draft is None, -min(plan.cells, 8192), -plan.slots) for plan in plans]
     assert given_up == sorted(given_up)
     assert {plan.slots for plan in plans} == {4, 2, 1}
@@ -164,7 +168,7 @@ def test_slots_go_before_the_context() -> None:
 
 def test_a_head_is_on_the_last_card() -> None:
     """Of two cards it is where the output is."""
-    plan = placement.plans(wish(outlined(60, 350), HEAD), machine(16 * 1024, 16 * 1024))[0]
+    plan = placement.plans(request(outlined(60, 350), HEAD), machine(16 * 1024, 16 * 1024))[0]
     assert len(plan.target.devices) == 2
     assert plan.head is not None
     assert plan.head.devices == plan.target.devices[-1:]
@@ -175,7 +179,7 @@ def test_a_head_is_on_the_last_card() -> None:
 @given(there=machines)
 def test_nothing_but_a_quarter_of_the_cells_is_given_up_for_a_head(there: list[Device]) -> None:
     """No layer leaves a card, no draft and no slot goes; it is there wherever memory is plenty."""
-    without, beside = (placement.plans(wish(head=head), there)[0] for head in (None, HEAD))
+    without, beside = (placement.plans(request(head=head), there)[0] for head in (None, HEAD))
     assert beside.target.gpu_layers == without.target.gpu_layers
     assert beside.target.devices == without.target.devices
     assert beside.draft == without.draft
@@ -183,32 +187,32 @@ def test_nothing_but_a_quarter_of_the_cells_is_given_up_for_a_head(there: list[D
     assert beside.cells >= 0.75 * without.cells
     if beside.head is None:
         assert beside == without
-    assert placement.plans(wish(head=HEAD), machine(80 * 1024))[0].head is not None
+    assert placement.plans(request(head=HEAD), machine(80 * 1024))[0].head is not None
 
 
 def test_what_nothing_can_hold_is_still_one_plan_that_says_so() -> None:
     """The last attempt has one session, no draft, and is on the CPU."""
-    (plan,) = placement.plans(wish(outlined(80, 1000)), machine(1000, host_mib=8000))
+    (plan,) = placement.plans(request(outlined(80, 1000)), machine(1000, host_mib=8000))
     assert not plan.fits
     assert (plan.slots, plan.draft, plan.target.gpu_layers) == (1, None, 0)
 
 
 def test_strict_slots_have_equal_parts() -> None:
     """Each slot's stream holds a whole context."""
-    plan = placement.plans(wish(exactness="strict"), machine(host_mib=16 * 1024))[0]
+    plan = placement.plans(request(exactness="strict"), machine(host_mib=16 * 1024))[0]
     assert plan.context == min(32768, plan.cells // plan.slots)
 
 
 def test_a_context_that_was_chosen_is_kept_or_nothing_is() -> None:
     """Layers leave the GPU before a session gets less context than configured."""
-    plan = placement.plans(wish(context=16384), machine(2500))[0]
+    plan = placement.plans(request(context=16384), machine(2500))[0]
     assert plan.context == 16384
     assert plan.cells >= 16384
 
 
 def test_named_devices_are_used_and_nothing_else() -> None:
     """The draft may be on another device than the target, and a model may be kept off GPUs."""
-    apart = wish(
+    apart = request(
         target=Placement(devices=("CUDA1",)),
         draft=Placement(devices=("CUDA0",)),
     )
@@ -216,7 +220,7 @@ def test_named_devices_are_used_and_nothing_else() -> None:
     assert plan.target.devices == ("CUDA1",)
     assert plan.draft is not None
     assert plan.draft.devices == ("CUDA0",)
-    kept_off = wish(draft=Placement(devices=("CPU",)), target=Placement(tensor_split=(1, 3)))
+    kept_off = request(draft=Placement(devices=("CPU",)), target=Placement(tensor_split=(1, 3)))
     plan = placement.plans(kept_off, machine(8000, 8000))[0]
     assert plan.draft is not None
     assert plan.draft.gpu_layers == 0
@@ -235,7 +239,7 @@ def test_named_devices_are_used_and_nothing_else() -> None:
 def test_a_placement_that_names_what_is_not_there_is_refused(chosen: Placement, said: str) -> None:
     """The error comes before anything is loaded, and names the devices that exist."""
     with pytest.raises(ConfigError) as refused:
-        placement.plans(wish(target=chosen), machine(8000, 8000))
+        placement.plans(request(target=chosen), machine(8000, 8000))
     assert said in str(refused.value)
 
 
@@ -247,7 +251,8 @@ def test_an_outline_counts_every_byte_of_a_file(tmp_path: Path) -> None:
     assert plain.host_bytes == plain.device_bytes
     assert (plain.blocks, plain.kv_values) == (4, (64, 64, 64))
     one, locked = (
-        Wish(Config(engine=Engine(target=Placement(mlock=mlock))), plain) for mlock in (False, True)
+        PlanRequest(Config(engine=Engine(target=Placement(mlock=mlock))), plain)
+        for mlock in (False, True)
     )
     weights = [placement.plans(each, machine())[0].parts[0].weight_bytes for each in (one, locked)]
     assert weights == [found.weight_bytes, 2 * found.weight_bytes]
@@ -305,7 +310,7 @@ def test_every_shipped_machine_can_be_planned_for(name: str) -> None:
     *cards, _ = devices.described(tables.file(name))
     assert all(card.total_bytes > 20 * GIB for card in cards)
     assert cards
-    assert placement.plans(wish(), devices.described(tables.file(name)))[0].fits
+    assert placement.plans(request(), devices.described(tables.file(name)))[0].fits
 
 
 remotes = st.lists(st.integers(2 * 1024, 24 * 1024), min_size=1, max_size=3)
@@ -324,7 +329,7 @@ remotes = st.lists(st.integers(2 * 1024, 24 * 1024), min_size=1, max_size=3)
 )
 def test_only_caches_that_are_made_anew_are_copied(own: Own, copied: set[str]) -> None:
     """The copy made by a growing cache is planned; other caches take memory only when used."""
-    asked = replace(wish(exactness="standard"), own=own)
+    asked = replace(request(exactness="standard"), own=own)
     (plan, *_) = placement.plans(asked, machine())
     sizes = {part.model: part.kv_bytes // 2 for part in plan.parts if part.model in copied}
     growing = [part.total_bytes for part in plan.parts if part.model == "growing"]
@@ -343,12 +348,12 @@ def test_what_other_machines_lend_is_for_the_target_alone(
         Device(f"RPC0[{index}:1]", "remote", mib * MIB, mib * MIB) for index, mib in enumerate(lent)
     ]
     names = [device.name for device in far]
-    for plan in placement.plans(wish(), [*far, *there]):
+    for plan in placement.plans(request(), [*far, *there]):
         used = [name for name in plan.target.devices if name in names]
         assert list(plan.target.devices[: len(used)]) == used == sorted(used)
         assert plan.draft is None or not set(names) & set(plan.draft.devices)
     if sum(lent) > 8 * 1024:
-        best = placement.plans(wish(), [*far, *machine()])[0]
+        best = placement.plans(request(), [*far, *machine()])[0]
         assert best.target.gpu_layers == 29
         assert list(best.target.devices) == names
 
@@ -387,7 +392,7 @@ def test_estimates_are_those_of_a_real_card() -> None:
         for name in ("qwen2.5-coder-1.5b-instruct", "qwen2.5-coder-0.5b-instruct")
     )
     config = Config(engine=Engine(context=8192))
-    (plan, *_) = placement.plans(Wish(config, target, draft), devices.of_size("80GB"))
+    (plan, *_) = placement.plans(PlanRequest(config, target, draft), devices.of_size("80GB"))
     assert plan.cells == 4 * 8192
     on_card = {part.model: part for part in plan.parts if part.device == "GPU0"}
     for model, weights, kv in (("target", 980e6, 940e6), ("draft", 278e6, 403e6)):

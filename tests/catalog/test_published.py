@@ -20,7 +20,7 @@ from localspec.config import Placement
 from localspec.engine.llama.model import Model
 from localspec.text.constraint import Vocabulary
 from localspec.text.dialogue import marks_of
-from localspec.text.healing import Words
+from localspec.text.healing import SortedVocabulary
 from localspec.text.markers import Markers
 from localspec.wire.messages import Message
 from localspec.worker.grammars import Grammars
@@ -120,7 +120,7 @@ def test_a_published_file_is_understood(name: str, architecture: str, tmp_path: 
     path = built(tmp_path / "m.gguf", name, architecture)
     model = Model.load(path, Placement(gpu_layers=0, threads=1))
     sandbox = Sandbox()
-    words = Words([model.piece(token) for token in range(model.n_vocab)])
+    words = SortedVocabulary([model.piece(token) for token in range(model.n_vocab)])
     vocabulary = Vocabulary(model.n_vocab, model.piece, model.eog, model.plain_tokens)
     prompts = Prompts(model, Markers(*model.specials()), 13, sandbox, words)
     grammars = Grammars(vocabulary, sandbox)

@@ -23,7 +23,7 @@ from localspec.bench import proof
 from localspec.catalog import devices, entries, header
 from localspec.catalog.devices import Device
 from localspec.cli import doctor, findings
-from localspec.cli.findings import Finding, Place
+from localspec.cli.findings import DirectoryCheck, Finding
 from localspec.config import Config
 from localspec.config import Engine as EngineSettings
 
@@ -121,7 +121,10 @@ def test_closed_directories_are_told() -> None:
         closed.mkdir()
         Path(folder).chmod(0o755)
         closed.chmod(0)
-        places = [Place("models", closed / "models", READ, 0), Place("models", closed, READ, 0)]
+        places = [
+            DirectoryCheck("models", closed / "models", READ, 0),
+            DirectoryCheck("models", closed, READ, 0),
+        ]
         token = closed / "token"
         told = seen_by_another(lambda: list(findings.permissions(places, token)))
         assert "cannot be looked at" in told[0].said
@@ -153,7 +156,7 @@ def test_a_directory_that_could_not_be_made_is_told(deep: str) -> None:
             (0o777, READ | os.W_OK, "ok"),
         ):
             home.chmod(mode)
-            places = [Place("state", state, access, 0)]
+            places = [DirectoryCheck("state", state, access, 0)]
             told = seen_by_another(lambda: list(findings.permissions(places, token)))  # noqa: B023
             assert verdicts(told) == [("permissions", expected)]
             assert expected == "ok" or str(state) in told[0].said
@@ -165,7 +168,7 @@ def test_a_file_where_a_directory_belongs_and_a_token_for_all_are_told(tmp_path:
     file, token = tmp_path / "file", tmp_path / "token"
     file.touch()
     token.touch(mode=0o644)
-    found = list(findings.permissions([Place("cache", file, READ, 0)], token))
+    found = list(findings.permissions([DirectoryCheck("cache", file, READ, 0)], token))
     assert verdicts(found) == [("permissions", "wrong")] * 2
     assert "no directory" in found[0].said
     assert found[1].fix == f"chmod 600 {token}"

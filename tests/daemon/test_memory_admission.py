@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from localspec_daemon.supervisor.memory_admission import (
     MAX_WAIT_SECONDS,
     Admit,
+    LoadingModel,
     Memory,
-    Newcomer,
     PlanScore,
     Refuse,
     Resident,
@@ -27,7 +27,7 @@ State = Literal["idle", "busy", "loading", "leaving"]
 TOTAL = 100
 
 
-def newcomer(whole: int, least: int = 0, card: int = 0) -> Newcomer:
+def newcomer(whole: int, least: int = 0, card: int = 0) -> LoadingModel:
     """A model of this size; with fewer slots or less context it needs at least `least`."""
 
     def score(free: Memory) -> PlanScore:
@@ -41,7 +41,7 @@ def newcomer(whole: int, least: int = 0, card: int = 0) -> Newcomer:
             slots=4 if size >= whole else 1,
         )
 
-    return Newcomer("new", score)
+    return LoadingModel("new", score)
 
 
 def resident(name: str, size: int, used_at: float = 0.0, state: State = "idle") -> Resident:
@@ -71,7 +71,7 @@ def left(total: int, remaining: Sequence[Resident]) -> int:
 
 @given(newcomers, residents, waited)
 def test_no_busy_model_leaves_and_nothing_is_taken_that_is_not_there(
-    new: Newcomer, others: list[Resident], seconds: float
+    new: LoadingModel, others: list[Resident], seconds: float
 ) -> None:
     """Evicted models are idle; after them the promised memory is free and the new model fits."""
     verdict = decide(new, others, {"CPU": TOTAL}, seconds)
@@ -86,7 +86,7 @@ def test_no_busy_model_leaves_and_nothing_is_taken_that_is_not_there(
 
 
 @given(newcomers, residents, waited)
-def test_nobody_leaves_in_vain(new: Newcomer, others: list[Resident], seconds: float) -> None:
+def test_nobody_leaves_in_vain(new: LoadingModel, others: list[Resident], seconds: float) -> None:
     """Each eviction is needed: without any one of them the new model would have less."""
     verdict = decide(new, others, {"CPU": TOTAL}, seconds)
     if isinstance(verdict, Admit):
@@ -96,7 +96,7 @@ def test_nobody_leaves_in_vain(new: Newcomer, others: list[Resident], seconds: f
 
 
 @given(newcomers, residents)
-def test_what_leaving_can_mend_is_never_refused(new: Newcomer, others: list[Resident]) -> None:
+def test_what_leaving_can_mend_is_never_refused(new: LoadingModel, others: list[Resident]) -> None:
     """Only what is too large for the machine is refused at once, never for an idle neighbour."""
     verdict = decide(new, others, {"CPU": TOTAL}, 0.0)
     assert isinstance(verdict, Refuse) == (bool(others) and not new.score({"CPU": TOTAL}).fits)

@@ -39,6 +39,6 @@ def test_a_draft_that_does_not_fit_is_left_out_with_the_reason(
     assert (told == load) is (not why)
     assert bool(told.draft_path) is (not why)
     assert why in told.no_draft
-    assert (Demand.read(load).wish.draft is None) is bool(why)
+    assert (Demand.read(load).request.draft is None) is bool(why)
     with pytest.raises(BadGGUF, match=r"cut\.gguf"):
         checked(Load("it", str(cut), str(target), Config()))

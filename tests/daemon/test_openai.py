@@ -21,7 +21,7 @@ from localspec_daemon.api.openai_replies import (
     COMPLETION_KIND,
     ChatReply,
     CompletionReply,
-    Place,
+    TextOffset,
     token_logprob,
 )
 from localspec_daemon.api.openai_types import ChatRequest, CompletionRequest
@@ -424,7 +424,7 @@ WHOLE = PIECES[:3]
 def test_an_offset_is_where_the_token_begins_in_the_text(pieces: list[bytes]) -> None:
     """Of one inside of a character where that begins; whole characters are found at theirs."""
     tokens = [TokenLogprob(Alternative(index, piece, -1.0)) for index, piece in enumerate(pieces)]
-    told = COMPLETION_KIND.logprobs(tokens, Place())
+    told = COMPLETION_KIND.logprobs(tokens, TextOffset())
     text = b"".join(pieces).decode("utf-8", "replace")
     offsets = told["text_offset"]
     assert offsets == sorted(offsets)

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from localspec.drafters import lookahead
 from localspec.drafters.lookahead import LookaheadSession
-from localspec.engine.speculation.filling import Said
+from localspec.engine.speculation.filling import TargetGuess
 from localspec.types import Draft, DraftRequest, Signal, Token
 
 SIGNAL = Signal("other", 0, 0.5)
@@ -40,7 +40,7 @@ def seen(
     """A round: the target says `says[i]` behind node i, keeps some, and goes on with `end`."""
     before = [LAST, *nodes]
     session.see(
-        Said(place + 1, before[place], nodes[place], says[place])
+        TargetGuess(place + 1, before[place], nodes[place], says[place])
         for place in range(accepted, len(nodes))
     )
     session.commit([*nodes[:accepted], end])

@@ -15,7 +15,7 @@ from localspec.control.acceptance import Acceptance
 from localspec.control.controller import Controller
 from localspec.control.costs import STEADY, Costs
 from localspec.engine import calibrate
-from localspec.engine.calibrate import Behind, Timed
+from localspec.engine.calibrate import MeasuringPlace, Timed
 from localspec.engine.exactness.classes import Shape
 from localspec.engine.llama.context import Context
 from localspec.engine.llama.model import Model
@@ -70,7 +70,7 @@ def test_row_counts_that_surprise_are_measured_again(context: Context, warm: int
         return {2: 0.05, 4: 0.5 if len(seen) < 12 else 0.0, 8: -0.3}[rows]
 
     for _ in calibrate.staircase(
-        context, (2, 4, 8, 512), lambda: Behind(1, 0), measured, ticks, warm
+        context, (2, 4, 8, 512), lambda: MeasuringPlace(1, 0), measured, ticks, warm
     ):
         pass
     assert seen == [2, 4, 8] * 3 + [4, 8] * 2 + [8] * 2
@@ -178,7 +178,9 @@ class OneGraph:
 def test_the_cost_of_a_change_of_rows_is_measured_apart(first: float, second: float) -> None:
     """By the first and second forward of a row count; the staircase is that of the third."""
     device = OneGraph(first, second)
-    assert calibrate.changes(device, Behind(1, 5), device.clock) == pytest.approx([first, second])
+    assert calibrate.changes(device, MeasuringPlace(1, 5), device.clock) == pytest.approx(
+        [first, second]
+    )
     seen = {}
 
     def measured(rows: int, seconds: float, _looks: int) -> float:
@@ -186,7 +188,7 @@ def test_the_cost_of_a_change_of_rows_is_measured_apart(first: float, second: fl
         return 0.0
 
     for _ in calibrate.staircase(
-        device, (1, 3, 8), lambda: Behind(1, 0), measured, device.clock, STEADY
+        device, (1, 3, 8), lambda: MeasuringPlace(1, 0), measured, device.clock, STEADY
     ):
         pass
     assert seen == pytest.approx({1: 0.1, 3: 0.3, 8: 0.8})
@@ -196,7 +198,7 @@ def test_no_two_rows_that_are_measured_are_the_same_token() -> None:
     """A mixture of experts would wake the same ones for all of them."""
     device = OneGraph(0.0, 0.0)
     for _ in calibrate.staircase(
-        device, (1, 16), lambda: Behind(0, 0), lambda *_: 0.0, device.clock, 0
+        device, (1, 16), lambda: MeasuringPlace(0, 0), lambda *_: 0.0, device.clock, 0
     ):
         pass
     for batch in device.batches:
@@ -216,9 +218,11 @@ def test_an_idle_slot_keeps_its_text(context: Context, held: int) -> None:
         attended.append(behind - rows * (rows - 1) // 2 == rows * held)
         return 0.0
 
-    for _ in calibrate.staircase(context, (1, 8), lambda: Behind(1, held), measured, ticks, 1):
+    for _ in calibrate.staircase(
+        context, (1, 8), lambda: MeasuringPlace(1, held), measured, ticks, 1
+    ):
         pass
-    calibrate.changes(context, Behind(1, held), ticks)
+    calibrate.changes(context, MeasuringPlace(1, held), ticks)
     assert all(attended)
     assert context.length(1) == held
 

@@ -11,9 +11,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from localspec.engine import routing
-from localspec.engine.routing import SHORT_TOKENS, Expectation, Facts, Heat, Lengths, Reason, route
+from localspec.engine.routing import (
+    SHORT_TOKENS,
+    Expectation,
+    HotAcceptance,
+    Lengths,
+    Reason,
+    RequestFacts,
+    route,
+)
 
-USUAL = Facts(mode="auto", drafters=("lookup",), predicted_tokens=200)
+USUAL = RequestFacts(mode="auto", drafters=("lookup",), predicted_tokens=200)
 
 
 @pytest.mark.parametrize(
@@ -33,14 +41,14 @@ USUAL = Facts(mode="auto", drafters=("lookup",), predicted_tokens=200)
         (replace(USUAL, temperature=0.2, acceptance=0.05), "speculating"),
     ],
 )
-def test_each_fact_leads_to_its_reason(facts: Facts, reason: Reason) -> None:
+def test_each_fact_leads_to_its_reason(facts: RequestFacts, reason: Reason) -> None:
     """One line per branch of the table, and the edges beside it."""
     assert route(facts) == reason
 
 
 @given(
     st.builds(
-        Facts,
+        RequestFacts,
         mode=st.just("always"),
         drafters=st.sampled_from([(), ("lookup",), ("lookup", "model")]),
         predicted_tokens=st.floats(0, 1000),
@@ -50,7 +58,7 @@ def test_each_fact_leads_to_its_reason(facts: Facts, reason: Reason) -> None:
         acceptance=st.none() | st.floats(0, 1),
     )
 )
-def test_always_overrides_everything_that_is_not_impossible(facts: Facts) -> None:
+def test_always_overrides_everything_that_is_not_impossible(facts: RequestFacts) -> None:
     """It speculates whenever it can: rows can be rolled back and a drafter is there."""
     possible = facts.can_roll_back and bool(facts.drafters)
     assert (route(facts) == "speculating") == possible
@@ -136,7 +144,7 @@ def test_strangers_do_not_fill_the_memory() -> None:
 
 def test_hot_requests_that_were_rejected_are_tried_again_after_a_while() -> None:
     """Poor acceptance turns hot speculation off, and silence lets it be tried anew."""
-    heat = Heat()
+    heat = HotAcceptance()
     assert heat.acceptance(1.0) is None
     heat.observe(1.0, drafted=100, accepted=10)
     assert heat.acceptance(1.0) == pytest.approx(0.1)

@@ -9,7 +9,7 @@ from localspec.control.round import STALL_SECONDS
 from localspec.engine.scheduler import (
     MIN_CHUNK_ROWS,
     Chunks,
-    Need,
+    RowDemand,
     chunk_rows,
     room,
     share,
@@ -17,7 +17,7 @@ from localspec.engine.scheduler import (
 
 NEEDS = st.lists(
     st.builds(
-        lambda tail, nodes, room: Need(tail, nodes if tail == 1 else 0, room),
+        lambda tail, nodes, room: RowDemand(tail, nodes if tail == 1 else 0, room),
         st.one_of(st.just(1), st.integers(1, 3000)),
         st.integers(0, 24),
         st.one_of(st.just(1 << 30), st.integers(1, 40)),
@@ -29,7 +29,7 @@ NEEDS = st.lists(
 
 @given(NEEDS, st.sampled_from([1, 2, 4, 8]), st.integers(0, 512), st.integers(0, 512))
 def test_a_decode_is_shared_lawfully(
-    needs: list[Need], multiple: int, chunk: int, extra: int
+    needs: list[RowDemand], multiple: int, chunk: int, extra: int
 ) -> None:
     """Within the rows; streams always move; prefill within its chunk; padding to the multiple."""
     most = multiple * len(needs) + extra
@@ -71,14 +71,14 @@ def test_rows_that_have_room_end_in_the_block_where_each_would_end_alone(
 
 
 @given(NEEDS, st.sampled_from([1, 2, 4]))
-def test_every_prompt_is_read_in_the_end(needs: list[Need], multiple: int) -> None:
+def test_every_prompt_is_read_in_the_end(needs: list[RowDemand], multiple: int) -> None:
     """Sharing again and again finishes all prefill, oldest first."""
     left = [need.tail for need in needs]
     for _ in range(4000):
         if all(tail == 1 for tail in left):
             break
         shares = share(
-            [Need(tail) for tail in left], max_rows=64 * multiple, chunk=32, multiple=multiple
+            [RowDemand(tail) for tail in left], max_rows=64 * multiple, chunk=32, multiple=multiple
         )
         moved = [part.tail if tail > 1 else 0 for part, tail in zip(shares, left, strict=True)]
         assert sum(moved) > 0
@@ -156,7 +156,9 @@ def test_what_streams_read_again_comes_before_prompts(
     sessions: list[tuple[int, bool]], extra: int, chunk: int
 ) -> None:
     """As much of it as there is room for, the oldest first, and every stream gets its row."""
-    needs = [Need(1 + again, again=again) if one else Need(999) for again, one in sessions]
+    needs = [
+        RowDemand(1 + again, again=again) if one else RowDemand(999) for again, one in sessions
+    ]
     most = len(needs) + extra
     shares = share(needs, max_rows=most, chunk=chunk)
     free = most - sum(need.streaming for need in needs)

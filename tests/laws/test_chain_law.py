@@ -14,7 +14,7 @@ from hypothesis.extra.numpy import arrays
 
 from localspec.chain import SamplingParams
 from localspec.engine import chain
-from localspec.engine.chain import Candidates, Moment
+from localspec.engine.chain import Candidates, ChainInputs
 from localspec.engine.sampling import Purpose, Sampler
 from localspec.engine.verify import Frontier, coupled
 from localspec.ranges import SAMPLERS
@@ -56,7 +56,7 @@ def native(
 
 def ours(params: SamplingParams, logits: Floats, history: Sequence[int] = (), **more: Any) -> Probs:
     """Our sampler chain's result for the same row."""
-    moment = Moment(history, 0.5, more.pop("aim", 10.0), logits.size, more.pop("breakers", {}))
+    moment = ChainInputs(history, 0.5, more.pop("aim", 10.0), logits.size, more.pop("breakers", {}))
     return chain.law(params, Candidates.of(logits), moment)
 
 

@@ -9,7 +9,7 @@ from laws.engine_harness import PROMPTS, Harness, finish, output
 from laws.policies import FixedDepth
 
 from localspec.engine.session import Request
-from localspec.text.healing import Held, Words
+from localspec.text.healing import SortedVocabulary, TokenHealing
 from localspec.types import SamplingParams, SpeculationParams, Verification
 
 TYPED = "t"
@@ -18,14 +18,18 @@ PLAIN = FixedDepth(0)
 
 
 @pytest.fixture(scope="module")
-def words(harness: Harness) -> Words:
+def words(harness: Harness) -> SortedVocabulary:
     """The tiny target's vocabulary."""
-    return Words([harness.target.piece(token) for token in range(harness.target.n_vocab)])
+    return SortedVocabulary(
+        [harness.target.piece(token) for token in range(harness.target.n_vocab)]
+    )
 
 
-def asked(harness: Harness, words: Words, prompt: str, sampling: SamplingParams) -> Request:
+def asked(
+    harness: Harness, words: SortedVocabulary, prompt: str, sampling: SamplingParams
+) -> Request:
     """A request for an answer that begins as typed; a constraint serves one request."""
-    return replace(harness.request(prompt, sampling), constraint=Held(TYPED, words))
+    return replace(harness.request(prompt, sampling), constraint=TokenHealing(TYPED, words))
 
 
 @pytest.mark.parametrize(
@@ -33,7 +37,7 @@ def asked(harness: Harness, words: Words, prompt: str, sampling: SamplingParams)
 )
 @pytest.mark.parametrize("temperature", [0.0, 0.8])
 def test_drafts_of_a_held_beginning_give_the_tokens_of_none(
-    harness: Harness, words: Words, names: list[str], temperature: float
+    harness: Harness, words: SortedVocabulary, names: list[str], temperature: float
 ) -> None:
     """At each depth; the bytes that were typed come first."""
     sampling = SamplingParams(temperature=temperature, seed=3)
@@ -51,7 +55,7 @@ def test_drafts_of_a_held_beginning_give_the_tokens_of_none(
 
 @pytest.mark.parametrize("verify", ["coupled", "rejection"])
 def test_a_draft_that_is_judged_may_write_nothing_else(
-    harness: Harness, words: Words, verify: Verification
+    harness: Harness, words: SortedVocabulary, verify: Verification
 ) -> None:
     """By either rule, whatever the noise."""
     for seed in range(8):
@@ -65,7 +69,7 @@ def test_a_draft_that_is_judged_may_write_nothing_else(
 
 
 def test_an_answer_behind_the_typed_text_equals_that_after_reading_it(
-    harness: Harness, words: Words
+    harness: Harness, words: SortedVocabulary
 ) -> None:
     """Greedy or sampled: the same probabilities, positions and preceding tokens."""
     for temperature in (0.0, 0.8):

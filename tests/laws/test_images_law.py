@@ -21,7 +21,7 @@ from laws.test_fed_law import made
 
 from localspec.config import Placement
 from localspec.engine.images import PIECE_ROWS, border, gaps, placed, stand_ins, words
-from localspec.engine.kv.places import Places
+from localspec.engine.kv.places import SlotPositions
 from localspec.engine.llama.images import Picture, Projector
 from localspec.engine.llama.library import mtmd_library, native, ours
 from localspec.engine.session import Request
@@ -279,7 +279,7 @@ def test_positions_follow_from_the_text(runs: list[tuple[int, int, int]]) -> Non
         text += stand_ins(bytes([number]), rows, positions)
         expected += [-1] * rows
         position += words_before + positions
-    places = Places()
+    places = SlotPositions()
     places.hold(0, gaps(text), len(text))
     assert places.of(0, len(text)) == position
     for place, wanted in enumerate(expected):

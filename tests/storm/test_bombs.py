@@ -23,7 +23,7 @@ from localspec.config import Config, Placement
 from localspec.engine.llama.model import Model
 from localspec.errors import LocalSpecError, TooLarge
 from localspec.text.constraint import Vocabulary
-from localspec.text.healing import Words
+from localspec.text.healing import SortedVocabulary
 from localspec.text.markers import Markers
 from localspec.wire import frames
 from localspec.wire.messages import Generate
@@ -65,7 +65,7 @@ def preparer(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RequestPrepar
     model = Model.load(tiny.build(path, specials=FILLS_IN), Placement(gpu_layers=0))
     sandbox = Sandbox()
     vocabulary = Vocabulary(model.n_vocab, model.piece, model.eog, model.plain_tokens)
-    words = Words([model.piece(token) for token in range(model.n_vocab)])
+    words = SortedVocabulary([model.piece(token) for token in range(model.n_vocab)])
     prompts = Prompts(model, Markers(*model.specials()), 13, sandbox, words)
     process.loaded()
     yield RequestPreparer(

@@ -6,7 +6,13 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from localspec.text.healing import LOOKED_AT_CHARS, Held, Words, behind, half_typed
+from localspec.text.healing import (
+    LOOKED_AT_CHARS,
+    SortedVocabulary,
+    TokenHealing,
+    behind,
+    half_typed,
+)
 
 BYTES = [bytes([byte]) for byte in range(256)]
 MERGED = [
@@ -24,13 +30,13 @@ MERGED = [
     "日本語",
 ]
 PIECES = [*BYTES, *(text.encode() for text in MERGED), b"\xe6\x97", b"", b""]
-WORDS = Words(PIECES)
+WORDS = SortedVocabulary(PIECES)
 letters = st.text("aé日", max_size=4)
 written = letters.map(str.encode) | st.sampled_from([b"\xc3", b"\xa9", b"\xe6\x97", b"\xa9\xa5"])
 typed = st.text("ret urn(é日本語", min_size=1, max_size=8)
 
 
-def tokens(text: str, words: Words = WORDS) -> list[int]:
+def tokens(text: str, words: SortedVocabulary = WORDS) -> list[int]:
     """The longest token each time, similar to real tokenizers."""
     data, found = text.encode(), list[int]()
     while data:
@@ -42,7 +48,7 @@ def tokens(text: str, words: Words = WORDS) -> list[int]:
     return found
 
 
-def walk(held: Held, words: Words, seed: int) -> bytes:
+def walk(held: TokenHealing, words: SortedVocabulary, seed: int) -> bytes:
     """A random answer until everything is allowed; masks are requested before and after."""
     random, out, path = np.random.default_rng(seed), b"", list[int]()
     while (allowed := held.mask(path)) is not None:
@@ -60,29 +66,29 @@ def walk(held: Held, words: Words, seed: int) -> bytes:
 def test_an_answer_begins_with_the_bytes_that_were_typed(text: str, seed: int) -> None:
     """Any random answer begins with the typed bytes."""
     if end := half_typed(text, tokens, WORDS):
-        assert walk(Held(end, WORDS), WORDS, seed).startswith(end.encode())
+        assert walk(TokenHealing(end, WORDS), WORDS, seed).startswith(end.encode())
 
 
 @given(st.lists(written, min_size=1, max_size=9), letters, st.integers(0, 9))
 def test_no_beginning_is_a_dead_end(pieces: list[bytes], text: str, seed: int) -> None:
     """Also in a vocabulary without some bytes: an end that cannot go on is not healed."""
-    words, data = Words(pieces), text.encode()
+    words, data = SortedVocabulary(pieces), text.encode()
     found = half_typed(text, lambda _: [0], words)
     assert found == (text if any(one.startswith(data) and one != data for one in pieces) else "")
-    assert not found or walk(Held(found, words), words, seed).startswith(data)
+    assert not found or walk(TokenHealing(found, words), words, seed).startswith(data)
 
 
 @given(typed)
 def test_the_first_token_begins_with_what_was_typed(text: str) -> None:
     """No allowed first token is only a part of the typed text."""
-    mask = Held(text, WORDS).mask([])
+    mask = TokenHealing(text, WORDS).mask([])
     assert mask is not None
     assert mask.tolist() == [piece.startswith(text.encode()) for piece in PIECES]
 
 
 def test_behind_what_was_typed_everything_is_allowed() -> None:
     """Everything is allowed after a path or a commit, and after a rejected path."""
-    begun = Held(" ret", WORDS)
+    begun = TokenHealing(" ret", WORDS)
     assert begun.mask([PIECES.index(b" return")]) is None
     assert begun.mask([PIECES.index(b"()")]) is None
     assert begun.mask([PIECES.index(b"")]) is None

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from localspec.engine.kv.slots import common_prefix
 from localspec.text.infill import Marks, parted, prompt
-from localspec.text.lines import Lines
+from localspec.text.lines import IndentLimit
 from localspec.wire.values import Snippet
 
 PRE, SUF, MID, REP, SEP, BOS = range(1000, 1006)
@@ -102,7 +102,7 @@ def test_lines_end_before_the_first_that_is_indented_less(parts: list[str], inde
         blanks = len(line) - len(line.lstrip(" "))
         if blanks < indent and line.strip(" ") and kept == len(lines):
             kept = index
-    cut = Lines(indent)
+    cut = IndentLimit(indent)
     said = "".join(map(cut.push, parts)) + cut.flush()
     assert said == "\n".join(lines[:kept])
     assert cut.stopped == (kept < len(lines))

@@ -126,7 +126,7 @@ def one_thread() -> Iterator[None]:
 
 
 @pytest.fixture(scope="module")
-def taught(tmp_path_factory: pytest.TempPathFactory) -> lesson.Lesson:
+def taught(tmp_path_factory: pytest.TempPathFactory) -> lesson.DeviceData:
     """Texts of a target that counts, read by it."""
     place = tmp_path_factory.mktemp("work")
     target = counting.qwen2(place / "target.gguf", counts=True)
@@ -141,7 +141,7 @@ def taught(tmp_path_factory: pytest.TempPathFactory) -> lesson.Lesson:
     known = np.unique(np.concatenate([each.tokens for each in written])).astype(np.int32)
     context.close()
     model.close()
-    material = lesson.Material(
+    material = lesson.TrainingData(
         shape,
         written,
         seen,
@@ -151,7 +151,7 @@ def taught(tmp_path_factory: pytest.TempPathFactory) -> lesson.Lesson:
         words,
         np.array(file.tensor("output_norm.weight").data.view(np.float32)),
     )
-    return lesson.Lesson(material, torch.device("cpu"), WINDOW)
+    return lesson.DeviceData(material, torch.device("cpu"), WINDOW)
 
 
 def _shape(target: Path) -> Shape:
@@ -164,7 +164,7 @@ def _quiet(_done: object) -> None:
 
 
 def test_training_lowers_the_loss_until_the_head_agrees(
-    taught: lesson.Lesson, tmp_path: Path
+    taught: lesson.DeviceData, tmp_path: Path
 ) -> None:
     """A target that counts is foretold at every depth, in texts that were not learned from."""
     course = training.Training(taught, tmp_path / "checkpoint.pt", fewest=12)
@@ -190,7 +190,7 @@ class Stopped(Exception):
 
 @pytest.mark.parametrize("steps", [1, 7])
 def test_what_was_interrupted_ends_the_same(
-    taught: lesson.Lesson, tmp_path: Path, steps: int
+    taught: lesson.DeviceData, tmp_path: Path, steps: int
 ) -> None:
     """To the last bit, wherever it stopped: in a pass, and behind one that was measured."""
     left = steps
@@ -215,7 +215,7 @@ def test_what_was_interrupted_ends_the_same(
 
 @pytest.mark.parametrize("damage", [b"", b"junk", None])
 def test_a_checkpoint_that_is_none_is_left_out(
-    taught: lesson.Lesson, tmp_path: Path, damage: bytes | None
+    taught: lesson.DeviceData, tmp_path: Path, damage: bytes | None
 ) -> None:
     """Half a file, or one of another lesson: it begins anew."""
     checkpoint = tmp_path / "checkpoint.pt"
@@ -227,7 +227,7 @@ def test_a_checkpoint_that_is_none_is_left_out(
 
 
 def test_a_pass_has_every_place_once_and_none_that_is_for_measuring(
-    taught: lesson.Lesson,
+    taught: lesson.DeviceData,
 ) -> None:
     """Every pass in another order."""
     passes = [taught.windows(number, 0) for number in range(3)]

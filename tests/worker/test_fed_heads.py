@@ -16,7 +16,7 @@ from worker_peer import Script
 
 from localspec.catalog import head_memory, header
 from localspec.catalog.parts import Layout
-from localspec.catalog.plan import Rung, Wish
+from localspec.catalog.plan import PlanCandidate, PlanRequest
 from localspec.catalog.registry import Registry
 from localspec.config import Config, Engine, Placement, Speculation
 from localspec.drafters._fed import FedDrafter
@@ -127,8 +127,8 @@ def _equals_its_plan(made: Loaded, target: Path) -> None:
     command = Load("tiny", str(target), None, Config(engine=ENGINE), head=found)
     trunk, head = head_memory.outlines(header.read(target), command)
     assert head is not None
-    rung = Rung(ENGINE.slots, ENGINE.slots * 512, draft=False, head=True)
-    wish = Wish(command.config, trunk, head=head)
+    rung = PlanCandidate(ENGINE.slots, ENGINE.slots * 512, draft=False, head=True)
+    wish = PlanRequest(command.config, trunk, head=head)
     (part,) = wish.head_parts(rung, Layout())
     taken = {
         (each.what.split()[0], each.what.split()[-1]): each.bytes for each in made.ready.devices

@@ -18,7 +18,7 @@ import tiny
 from localspec.catalog import header
 from localspec.catalog.memory import outline
 from localspec.catalog.parts import Layout
-from localspec.catalog.plan import Rung, Wish
+from localspec.catalog.plan import PlanCandidate, PlanRequest
 from localspec.config import Config, Engine, Placement
 from localspec.engine.llama.context import Context
 from localspec.engine.llama.model import Model
@@ -205,8 +205,8 @@ def test_states_are_planned_as_llama_reserves_them(
     assert found.state_bytes(slots) == pytest.approx(taken["RS"], rel=0.02)
     assert found.kv_bytes(cells, "f16") == pytest.approx(taken.get("KV", 0), rel=0.02)
     parts = [
-        Wish(Config(engine=Engine(slots=count, exactness="standard")), found).target_parts(
-            Rung(count, cells, draft=False), Layout(), cells
+        PlanRequest(Config(engine=Engine(slots=count, exactness="standard")), found).target_parts(
+            PlanCandidate(count, cells, draft=False), Layout(), cells
         )[0]
         for count in (1, 3)
     ]

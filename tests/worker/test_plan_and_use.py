@@ -16,7 +16,7 @@ from localspec.catalog import header, placement
 from localspec.catalog.devices import Device, Own
 from localspec.catalog.memory import outline
 from localspec.catalog.parts import Layout
-from localspec.catalog.plan import Amounts, Rung, Wish
+from localspec.catalog.plan import Amounts, PlanCandidate, PlanRequest
 from localspec.catalog.registry import Resolved
 from localspec.config import Config, Engine, Placement
 from localspec.engine.llama.context import Context
@@ -59,12 +59,12 @@ def test_plans_equal_llama_cpps_allocations(
     wide: Path, how: Placement, slots: int, cells: int, exactness: Literal["standard", "strict"]
 ) -> None:
     """Weights, keys and values, and scratch memory: each within a tenth."""
-    wish = Wish(
+    request = PlanRequest(
         Config(engine=Engine(slots=slots, target=how, exactness=exactness)),
         outline(header.read(wide)),
     )
-    rows, outputs = wish.rows(slots), wish.outputs(slots)
-    (part,) = wish.target_parts(Rung(slots, cells, draft=False), Layout(), cells)
+    rows, outputs = request.rows(slots), request.outputs(slots)
+    (part,) = request.target_parts(PlanCandidate(slots, cells, draft=False), Layout(), cells)
     with opened(wide) as (model, later):
         context = Context.open(
             model,
@@ -73,13 +73,13 @@ def test_plans_equal_llama_cpps_allocations(
             context=cells // slots,
             rows=rows,
             outputs=outputs,
-            streams=wish.strict,
+            streams=request.strict,
         )
         later.callback(context.close)
         taken = {buffer.what: buffer.bytes for buffer in context.buffers}
     assert part.weight_bytes == header.read(wide).weight_bytes
     assert part.kv_bytes == pytest.approx(taken["KV"], rel=0.01)
-    copied = outputs * 4 * wish.target.vocabulary
+    copied = outputs * 4 * request.target.vocabulary
     assert part.compute_bytes - copied == pytest.approx(taken["compute"], rel=0.15)
 
 
@@ -87,9 +87,9 @@ def test_an_encoder_is_planned_without_keys_and_logits(tmp_path: Path) -> None:
     """No draft, one text as long as a forward; its scratch memory is right."""
     path = encoders.bert(tmp_path / "bert.gguf").path
     found = outline(header.read(path))
-    wish = Wish.of(Config(), [found, found])
-    assert wish.draft is None
-    (plan, *_) = placement.plans(wish, _HOST)
+    request = PlanRequest.of(Config(), [found, found])
+    assert request.draft is None
+    (plan, *_) = placement.plans(request, _HOST)
     assert plan.embeds
     assert (plan.context, plan.rows, plan.outputs) == (encoders.PLACES, encoders.PLACES, 0)
     (target,) = (part for part in plan.parts if part.model == "target")
@@ -130,16 +130,16 @@ def held_by(cache: Path, command: Load) -> tuple[int, Amounts]:
         worker.close()
     assert real is not None
     own = Own("ROWS" in ready.llama_build, "CELLS" in ready.llama_build)
-    wish = Wish.of(command.config, outlines, own)
-    plan = placement.plans(wish, _HOST)[0]
+    request = PlanRequest.of(command.config, outlines, own)
+    plan = placement.plans(request, _HOST)[0]
     assert plan.sentence() == ready.placement
-    assert Amounts.of(wish, plan).loaded == ready.takes
+    assert Amounts.of(request, plan).loaded == ready.takes
     weights = sum(part.weight_bytes for part in plan.parts)
     packed = sum(
         one.bytes for one in ready.devices if one.device != "CPU_Mapped" and "model" in one.what
     )
     needed = weights - packed + _LIBRARIES_BYTES
-    return real.own + min(real.files, needed), Amounts.of(wish, plan)
+    return real.own + min(real.files, needed), Amounts.of(request, plan)
 
 
 @pytest.mark.parametrize("exactness", ["standard", "strict"])

@@ -17,7 +17,7 @@ import pytest
 from localspec.errors import RequestError, TemplateError
 from localspec.text.grammar import Source
 from localspec.text.template import CHATML, Conversation
-from localspec.worker.sandbox import NICE, Died, Sandbox
+from localspec.worker.sandbox import NICE, Sandbox, SandboxDied
 
 
 @pytest.fixture(scope="module")
@@ -73,7 +73,7 @@ BOMBS = {
 def test_a_hostile_template_ends_soon(sandbox: Sandbox, source: str) -> None:
     """Loops, doubling, padding, powers and single calls that last end, and fill nothing up."""
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
-    with pytest.raises((TemplateError, Died)):
+    with pytest.raises((TemplateError, SandboxDied)):
         sandbox.render(conversation(source))
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     assert after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime < 5
@@ -93,7 +93,7 @@ def test_a_grammar_that_crashes_the_compiler_crashes_nothing_else(
     sandbox: Sandbox, text: str
 ) -> None:
     """Schemas at the end of 64 bits, which `grammar.source` would have refused before."""
-    with pytest.raises(Died, match="crashes"):
+    with pytest.raises(SandboxDied, match="crashes"):
         sandbox.compile(Source("json_schema", text, strict=True))
     assert sandbox.compile(Source("json_schema", '{"type": "object"}')).grammar
 
@@ -151,7 +151,7 @@ def test_no_job_waits_for_another() -> None:
     order: list[str] = []
 
     def compile_slowly() -> None:
-        with contextlib.suppress(Died, RequestError):
+        with contextlib.suppress(SandboxDied, RequestError):
             sandbox.compile(slow)
         order.append("grammar")
 

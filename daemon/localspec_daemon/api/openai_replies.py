@@ -39,7 +39,7 @@ class Kind:
     closing: Json
     piece: Callable[[str], Json]
     content: Callable[[Answer], Json]
-    logprobs: Callable[[Sequence[TokenLogprob], Place], Json]
+    logprobs: Callable[[Sequence[TokenLogprob], TextOffset], Json]
 
 
 _BITS, _GOES_ON = 0xC0, 0x80
@@ -47,7 +47,7 @@ _BITS, _GOES_ON = 0xC0, 0x80
 
 
 @dataclass(slots=True)
-class Place:
+class TextOffset:
     """The offset of the next token in a text, in characters."""
 
     _chars: int = 0
@@ -73,7 +73,7 @@ class OpenAIReply(ReplyDefaults):
     model: str
     created: int = field(default_factory=lambda: int(time.time()))
     _ends: list[Finished] = field(default_factory=list)
-    _places: dict[int, Place] = field(default_factory=lambda: defaultdict(Place))
+    _places: dict[int, TextOffset] = field(default_factory=lambda: defaultdict(TextOffset))
     _running: Running = field(default_factory=Running)
 
     def begin(self, started: Started) -> Iterator[Json]:
@@ -157,7 +157,7 @@ class OpenAIReply(ReplyDefaults):
 
     def _choice(self, index: int, answer: Answer) -> Json:
         wanted = self.parsed.generates[index].logprobs is not None
-        logprobs = self.kind.logprobs(answer.logprobs, Place()) if wanted else None
+        logprobs = self.kind.logprobs(answer.logprobs, TextOffset()) if wanted else None
         ending = {"logprobs": logprobs, "finish_reason": reason(answer.end)}
         return {"index": index} | self.kind.content(answer) | ending
 
@@ -238,7 +238,7 @@ def _call_part(part: CallDelta) -> Json:
     return {"index": part.index, "id": part.id, "type": "function", "function": function}
 
 
-def _chat_logprobs(tokens: Sequence[TokenLogprob], _place: Place) -> Json:
+def _chat_logprobs(tokens: Sequence[TokenLogprob], _place: TextOffset) -> Json:
     return {"content": [token_logprob(token) for token in tokens], "refusal": None}
 
 
@@ -255,7 +255,7 @@ def _alternative(one: Alternative) -> Json:
     }
 
 
-def _text_logprobs(tokens: Sequence[TokenLogprob], place: Place) -> Json:
+def _text_logprobs(tokens: Sequence[TokenLogprob], place: TextOffset) -> Json:
     """Returns the legacy shape: parallel lists; offsets are characters of the text.
 
     A token inside a character has that one's offset. JSON has no NaN: a first token's is null.

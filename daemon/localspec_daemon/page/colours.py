@@ -43,7 +43,7 @@ class Code(msgspec.Struct):
     blocks: Annotated[list[Block], Meta(max_length=MAX_BLOCKS)]
 
 
-class Coloured(Shape):
+class ColouredBlocks(Shape):
     """For each block its pieces, [kind, text]; none where it stays without colours."""
 
     blocks: list[list[tuple[str, str]]]
@@ -78,4 +78,4 @@ async def _painted(blocks: list[tuple[str, str]]) -> list[list[tuple[str, str]]]
     return found
 
 
-ROUTES = (Route("POST", PATH, highlight, "Code in pieces, for colours.", Code, Coloured),)
+ROUTES = (Route("POST", PATH, highlight, "Code in pieces, for colours.", Code, ColouredBlocks),)

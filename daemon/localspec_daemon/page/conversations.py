@@ -68,7 +68,7 @@ class Entries(Shape):
     chats: list[Entry]
 
 
-class Place(Shape):
+class SavedName(Shape):
     """Under which name it is kept now; both are empty where nothing is kept."""
 
     name: str
@@ -130,7 +130,7 @@ async def _beside(request: web.Request, work: Callable[[], Found]) -> Found:
 
 ROUTES = (
     Route("GET", PATH, entries, "Conversations that are kept.", gives=Entries, queries=("words",)),
-    Route("POST", PATH, keep, "Keeps a conversation.", Chat, Place, also=((507, Error),)),
+    Route("POST", PATH, keep, "Keeps a conversation.", Chat, SavedName, also=((507, Error),)),
     Route("GET", PATH + "/{name}", one, "One conversation.", gives=Chat),
-    Route("DELETE", PATH + "/{name}", remove, "Removes a conversation.", gives=Place),
+    Route("DELETE", PATH + "/{name}", remove, "Removes a conversation.", gives=SavedName),
 )

@@ -22,7 +22,7 @@ COOKIE = "localspec"
 KEY_HEADER = "X-LocalSpec-Key"
 
 
-class Visit(NamedTuple):
+class CodeExchange(NamedTuple):
     """The exchange of a code: the cookie, and a second code that the script changes for a key."""
 
     cookie: str
@@ -54,11 +54,11 @@ class Passes:
         """A code for one visit. `now` is in seconds of any clock."""
         return _issued(self._codes, now)
 
-    def redeem(self, code: str, now: float) -> Visit | None:
+    def redeem(self, code: str, now: float) -> CodeExchange | None:
         """The cookie and the second code for this code; None if it is not good any more."""
         if now > self._codes.pop(code, now - 1):
             return None
-        return Visit(_added(self._cookies), _issued(self._claims, now))
+        return CodeExchange(_added(self._cookies), _issued(self._claims, now))
 
     def claim(self, code: str, now: float) -> str | None:
         """The key for a second code; None if that is not good any more."""

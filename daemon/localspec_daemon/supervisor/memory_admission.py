@@ -17,7 +17,7 @@ Memory: TypeAlias = Mapping[str, int]
 """Bytes by device, "CPU" for the host's."""
 
 MAX_WAIT_SECONDS = 120.0
-"""A newcomer waits this long for busy models; then it takes a smaller plan or is refused."""
+"""A model that loads waits this long for busy models; then comes a smaller plan or a refusal."""
 
 
 class PlanScore(NamedTuple):
@@ -50,7 +50,7 @@ class Resident:
 
 
 @dataclass(frozen=True, slots=True)
-class Newcomer:
+class LoadingModel:
     """A model that wants memory; `score` rates its best plan in a given memory.
 
     `exclusive`: it cannot be loaded beside another model.
@@ -86,35 +86,35 @@ Verdict: TypeAlias = Admit | Wait | Refuse
 
 
 def decide(
-    newcomer: Newcomer,
+    loading: LoadingModel,
     residents: Sequence[Resident],
     total: Memory,
     waited_seconds: float,
     *,
     bounded: bool = False,
 ) -> Verdict:
-    """The decision on a newcomer.
+    """The decision on a model that wants to load.
 
     Args:
-        newcomer: The model that wants memory.
+        loading: The model that wants memory.
         residents: The models that hold memory.
         total: The memory that all of them may hold together.
-        waited_seconds: How long the newcomer has waited.
+        waited_seconds: How long it has waited.
         bounded: Whether `total` was configured. Otherwise a model without others may try anyway.
     """
     over = waited_seconds >= MAX_WAIT_SECONDS
     if moving := [each for each in residents if each.state in {"loading", "leaving"}]:
         # How much a load takes and an end gives back is known only afterwards.
         why = f"{moving[0].name} is {moving[0].state}"
-        return Refuse(_late(newcomer, residents, total, why), forever=False) if over else Wait(why)
-    best = newcomer.score(total)
+        return Refuse(_late(loading, residents, total, why), forever=False) if over else Wait(why)
+    best = loading.score(total)
     if not best.fits and (residents or bounded):
-        return Refuse(_too_large(newcomer, residents, total), forever=True)
+        return Refuse(_too_large(loading, residents, total), forever=True)
 
     def score(remaining: Sequence[Resident]) -> PlanScore:
-        if newcomer.exclusive and remaining:
+        if loading.exclusive and remaining:
             return best._replace(fits=False)
-        return newcomer.score(room(total, remaining))
+        return loading.score(room(total, remaining))
 
     if score(residents) >= best:
         return Admit((), room(total, residents))
@@ -130,12 +130,12 @@ def decide(
     names = " and ".join(each.name for each in leaving)
     why = f"{names} {'are' if len(leaving) > 1 else 'is'} answering"
     if over:
-        return Refuse(_late(newcomer, residents, total, why), forever=False)
+        return Refuse(_late(loading, residents, total, why), forever=False)
     return Wait(why, tuple(leaving))
 
 
 def room(total: Memory, remaining: Sequence[Resident]) -> Memory:
-    """The memory left for a newcomer."""
+    """The memory left for another model."""
     left = dict(total)
     for resident in remaining:
         for device, held in resident.taken.items():
@@ -180,14 +180,14 @@ def _fewest(
     return sorted(leaving, key=lambda each: each.used_at)
 
 
-def _too_large(newcomer: Newcomer, residents: Sequence[Resident], total: Memory) -> str:
+def _too_large(loading: LoadingModel, residents: Sequence[Resident], total: Memory) -> str:
     others = f"; {_held(residents)}" if residents else ""
-    return f"{newcomer.name} does not fit into {_sizes(total)}, not even alone{others}."
+    return f"{loading.name} does not fit into {_sizes(total)}, not even alone{others}."
 
 
-def _late(newcomer: Newcomer, residents: Sequence[Resident], total: Memory, why: str) -> str:
+def _late(loading: LoadingModel, residents: Sequence[Resident], total: Memory, why: str) -> str:
     return (
-        f"{newcomer.name} waited {MAX_WAIT_SECONDS:.0f} s for memory: {why}. "
+        f"{loading.name} waited {MAX_WAIT_SECONDS:.0f} s for memory: {why}. "
         f"Of {_sizes(total)} {_held(residents)}."
     )
 

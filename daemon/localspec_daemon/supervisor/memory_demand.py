@@ -12,7 +12,7 @@ import msgspec
 from localspec.catalog import head_memory, header, pairing, placement
 from localspec.catalog.devices import Device
 from localspec.catalog.memory import outline
-from localspec.catalog.plan import FLOOR_CELLS, Plan, Wish
+from localspec.catalog.plan import FLOOR_CELLS, Plan, PlanRequest
 from localspec.errors import BadGGUF, BadPair
 from localspec.wire.messages import Load
 from localspec_daemon.supervisor.memory_admission import Memory, PlanScore
@@ -22,7 +22,7 @@ from localspec_daemon.supervisor.memory_admission import Memory, PlanScore
 class Demand:
     """The memory needs of one model."""
 
-    wish: Wish
+    request: PlanRequest
 
     @classmethod
     def read(cls, load: Load) -> Demand:
@@ -30,12 +30,12 @@ class Demand:
         load = checked(load)
         target, head = head_memory.outlines(header.read(Path(load.target_path)), load)
         draft = [outline(header.read(Path(load.draft_path)))] if load.draft_path else []
-        return cls(Wish.of(load.config, [target, *draft], head=head))
+        return cls(PlanRequest.of(load.config, [target, *draft], head=head))
 
     def score(self, room: Memory) -> PlanScore:
         """The score of the best plan in that room. Raises ConfigError for a device not in it."""
         gpus = [Device(name, "gpu", size, size) for name, size in room.items() if name != "CPU"]
-        plan = placement.best(self.wish, [*gpus, Device("CPU", "cpu", room["CPU"], room["CPU"])])
+        plan = placement.best(self.request, [*gpus, Device("CPU", "cpu", room["CPU"], room["CPU"])])
         return score(plan)
 
 
@@ -67,14 +67,14 @@ def score(plan: Plan) -> PlanScore:
     )
 
 
-class Used(NamedTuple):
+class ProcessMemory(NamedTuple):
     """Memory of a process, in bytes: its own, and pages of mapped files."""
 
     own: int
     files: int
 
 
-def used(pid: int) -> Used | None:
+def used(pid: int) -> ProcessMemory | None:
     """The host memory of a process; None where the system does not tell."""
     try:
         text = Path(f"/proc/{pid}/status").read_text()
@@ -83,4 +83,4 @@ def used(pid: int) -> Used | None:
     sizes = {name: int(size) << 10 for name, size in re.findall(r"Rss(\w+):\s+(\d+) kB", text)}
     if "Anon" not in sizes:
         return None
-    return Used(sizes["Anon"] + sizes.get("Shmem", 0), sizes.get("File", 0))
+    return ProcessMemory(sizes["Anon"] + sizes.get("Shmem", 0), sizes.get("File", 0))

@@ -15,8 +15,8 @@ from localspec_daemon.supervisor.broadcast import Broadcast
 from localspec_daemon.supervisor.keep_alive import configured_seconds
 from localspec_daemon.supervisor.memory_admission import (
     Admit,
+    LoadingModel,
     Memory,
-    Newcomer,
     PlanScore,
     Refuse,
     Verdict,
@@ -132,23 +132,23 @@ class Pool:
         await asyncio.shield(model.unload())
         self._retired.discard(model)
 
-    async def _make_room(self, newcomer: Model) -> int:
+    async def _make_room(self, loading: Model) -> int:
         """Wait until it may load; the bytes of host memory for it. Raises OutOfMemory, Busy."""
         async with self._room:  # newcomers are admitted in their order of arrival
             clock = asyncio.get_running_loop().time
             came: float = clock()
             demand: Demand | None = None
             while True:
-                if not demand and (self._knows(newcomer) or self.config.server.memory_bytes):
-                    demand = await asyncio.to_thread(Demand.read, newcomer.load)
-                others = self._residents(newcomer)
-                match self._verdict(newcomer, demand, others, clock() - came):
+                if not demand and (self._knows(loading) or self.config.server.memory_bytes):
+                    demand = await asyncio.to_thread(Demand.read, loading.load)
+                others = self._residents(loading)
+                match self._verdict(loading, demand, others, clock() - came):
                     case Admit(leave, room):
-                        if await self._displace([others[each.key] for each in leave], newcomer):
-                            newcomer.resident = True
+                        if await self._displace([others[each.key] for each in leave], loading):
+                            loading.resident = True
                             return room["CPU"]
                     case Wait(why, retire):
-                        newcomer.progressed(Progress("room", 0, f"waiting for memory: {why}"))
+                        loading.progressed(Progress("room", 0, f"waiting for memory: {why}"))
                         for each in retire:
                             self.retire(others[each.key])
                         with contextlib.suppress(TimeoutError):
@@ -161,36 +161,36 @@ class Pool:
 
     def _verdict(
         self,
-        newcomer: Model,
+        loading: Model,
         demand: Demand | None,
         others: Mapping[str, Model],
         waited_seconds: float,
     ) -> Verdict:
-        """Decide on the newcomer; `demand` is None while no worker has reported the devices."""
+        """Decide on the model that loads; `demand` is None before a worker reported devices."""
         residents = [memory_use.resident(key, model) for key, model in others.items()]
         total = memory_use.total(others.values(), self.config.server.memory_bytes)
         if not demand:
-            return decide(Newcomer(newcomer.name, _any), residents, total, waited_seconds)
-        remote = any(each.load.config.engine.remote for each in (newcomer, *others.values()))
-        asking = Newcomer(newcomer.name, demand.score, exclusive=remote)
+            return decide(LoadingModel(loading.name, _any), residents, total, waited_seconds)
+        remote = any(each.load.config.engine.remote for each in (loading, *others.values()))
+        asking = LoadingModel(loading.name, demand.score, exclusive=remote)
         bounded = self.config.server.memory_bytes > 0
         return decide(asking, residents, total, waited_seconds, bounded=bounded)
 
-    async def _displace(self, idle: Sequence[Model], newcomer: Model) -> bool:
-        """Unload these for a newcomer; False when one has a new request."""
+    async def _displace(self, idle: Sequence[Model], loading: Model) -> bool:
+        """Unload these for another model; False when one has a new request."""
         for model in idle:
             if model.requests:
                 return False
-            _log.info("displaced model=%s for=%s", model.name, newcomer.name)
-            newcomer.displaced.append(model.name)
+            _log.info("displaced model=%s for=%s", model.name, loading.name)
+            loading.displaced.append(model.name)
             await asyncio.shield(model.unload())
         return True
 
-    async def _unload_one(self, newcomer: Model) -> bool:
+    async def _unload_one(self, loading: Model) -> bool:
         """Unload the idle model that was used longest ago; False if there is none."""
-        idle = [model for model in self._residents(newcomer).values() if not model.requests]
+        idle = [model for model in self._residents(loading).values() if not model.requests]
         oldest = sorted(idle, key=lambda model: model.used_at)[:1]
-        return bool(oldest) and await self._displace(oldest, newcomer)
+        return bool(oldest) and await self._displace(oldest, loading)
 
     def _unload_if_short(self) -> None:
         """Unload an idle model when memory is short, before the kernel kills a process."""
@@ -201,14 +201,14 @@ class Pool:
             _log.info("overdrawn model=%s", model.name)
             models[model.key].unload()
 
-    def _residents(self, newcomer: Model | None = None) -> dict[str, Model]:
-        """The models that hold memory, without the newcomer, each by a unique key."""
+    def _residents(self, loading: Model | None = None) -> dict[str, Model]:
+        """The models that hold memory, without the one that loads, each by a unique key."""
         known = [*self.models.values(), *self._retired]
-        return {str(id(each)): each for each in known if each.resident and each is not newcomer}
+        return {str(id(each)): each for each in known if each.resident and each is not loading}
 
-    def _knows(self, newcomer: Model) -> bool:
+    def _knows(self, loading: Model) -> bool:
         """Whether a worker is ready and has reported the devices."""
-        workers = [model.worker for model in self._residents(newcomer).values()]
+        workers = [model.worker for model in self._residents(loading).values()]
         return any(each and each.ready for each in workers)
 
 

@@ -197,7 +197,7 @@ class Search:
 
     def _expect(self, tried: Shape) -> None:
         """Set how many forwards there are in all if this class holds."""
-        blank = Blank(self._target)
+        blank = CountingBackend(self._target)
         total = self.step.done + sum(1 for _ in _near(Probe(blank), tried))
         reached = _reaching(tried, min(NEAR_LINES[0], _last_line(blank.context)))
         while self._patience is None and (line := next_line(reached, blank.context)):
@@ -220,7 +220,7 @@ class Search:
             yield
 
 
-class Blank:
+class CountingBackend:
     """A `Backend` that computes nothing, on which all rows agree: to count forwards."""
 
     n_vocab = 1

@@ -8,7 +8,7 @@ from operator import attrgetter
 
 import numpy as np
 
-from localspec.engine.beside import Roomy
+from localspec.engine.forward_thread import CapacityBackend
 from localspec.engine.kv.rollback import snapshots_of
 from localspec.errors import NoRoom
 from localspec.types import Backend, Floats, Row
@@ -16,10 +16,10 @@ from localspec.types import Backend, Floats, Row
 
 def apart(target: Backend) -> Backend:
     """A target that decodes the rows of each slot in a forward of their own."""
-    return target if isinstance(target, Apart) else Apart(target)
+    return target if isinstance(target, SeparateBackend) else SeparateBackend(target)
 
 
-class Apart:
+class SeparateBackend:
     """A `Backend` over another one. What `decode` takes has the rows of a slot side by side."""
 
     def __init__(self, target: Backend) -> None:
@@ -41,7 +41,7 @@ class Apart:
 
     def has_room(self, rows: Sequence[Row]) -> bool:
         """As the target has it."""
-        return isinstance(self._target, Roomy) and self._target.has_room(rows)
+        return isinstance(self._target, CapacityBackend) and self._target.has_room(rows)
 
     def decode(self, rows: Sequence[Row]) -> Floats:
         """As the target does, slot by slot.

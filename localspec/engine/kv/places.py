@@ -13,7 +13,7 @@ from localspec.engine.images import Gap
 from localspec.types import Row
 
 
-class Places:
+class SlotPositions:
     """The positions of each slot's places in one context. Used by the context's thread."""
 
     def __init__(self) -> None:

@@ -5,7 +5,7 @@ or hybrid model has read its text into a state of one size. Of some, a forward l
 before its last rows as well (snapshots, llama.cpp's `n_rs_seq`): it goes back to these for nothing.
 Otherwise only a copy brings a state back (checkpoint). Then `Backend.truncate` goes back farther
 than it was asked to, to the latest copy, and what lies between is read again: by a session with its
-next rows, elsewhere by `Rereading`.
+next rows, elsewhere by `RereadingBackend`.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ MOST_COPIES = 16
 
 
 @runtime_checkable
-class Restoring(Protocol):
+class RollbackBackend(Protocol):
     """A backend that tells how its memory goes back."""
 
     rollback: Rollback
@@ -45,7 +45,7 @@ class Restoring(Protocol):
 
 def restores(target: Backend) -> bool:
     """Whether its memory is a state, so that `truncate` may go back farther than it is asked to."""
-    return isinstance(target, Restoring) and target.rollback == "restore"
+    return isinstance(target, RollbackBackend) and target.rollback == "restore"
 
 
 def snapshots_of(target: Backend) -> int:
@@ -239,7 +239,7 @@ class Stored:
         return len(self.state) + sum(len(each.state) for each in self.checkpoints)
 
 
-class Rereading:
+class RereadingBackend:
     """A `Backend` over one that may go back too far: what lies between is read again at once.
 
     For probes and measurements, which go back to wherever they like. They take a checkpoint where
@@ -286,7 +286,7 @@ class Rereading:
 
 def rereading(target: Backend, rollback: Rollback) -> Backend:
     """The target, such that it can go back to any length."""
-    return Rereading(target) if rollback == "restore" else target
+    return RereadingBackend(target) if rollback == "restore" else target
 
 
 class StateCopies:

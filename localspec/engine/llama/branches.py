@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from localspec.engine.kv.places import Places
+from localspec.engine.kv.places import SlotPositions
 from localspec.engine.llama.library import native
 from localspec.types import Row
 
@@ -31,7 +31,7 @@ class Branches:
         able: Whether cells can be shared: not between streams, and a state has none.
     """
 
-    def __init__(self, slots: int, places: Places, *, able: bool) -> None:
+    def __init__(self, slots: int, places: SlotPositions, *, able: bool) -> None:
         self.most = min(MOST, _SEQUENCES // slots) if able else 1
         self._slots, self._places = slots, places
         self._shared: dict[tuple[int, int], int] = {}

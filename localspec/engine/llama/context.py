@@ -12,7 +12,7 @@ import numpy as np
 from localspec.config import Placement
 from localspec.engine.images import ImageRows
 from localspec.engine.kv.cells import KEPT_CELLS, Cells
-from localspec.engine.kv.places import Places
+from localspec.engine.kv.places import SlotPositions
 from localspec.engine.kv.rollback import Checkpoints, Rollback, Snapshots
 from localspec.engine.llama.batch import fill
 from localspec.engine.llama.branches import MOST, Branches
@@ -25,12 +25,12 @@ from localspec.engine.llama.model import FLASH, KV_TYPES, Model, made
 from localspec.engine.llama.shortlist import Shortlist
 from localspec.engine.llama.slot_memory import SlotMemory
 from localspec.engine.llama.threads import ThreadTuner
-from localspec.engine.llama.vectors import Showing, Taps, Vectors
+from localspec.engine.llama.vectors import Taps, VectorContext, Vectors
 from localspec.errors import EngineError, ModelError, NoRoom, OutOfMemory
 from localspec.types import Floats, Row
 
 
-class Context(SlotMemory, Showing):
+class Context(SlotMemory, VectorContext):
     """One llama_context with its KV cache: a `Backend`. Used by the thread that made it.
 
     In strict use (`streams=True`) every slot has its own KV stream, so that no other session can
@@ -67,7 +67,7 @@ class Context(SlotMemory, Showing):
         self.rollback: Rollback = "restore" if model.has_state else "trim"
         self._checkpoints = Checkpoints()
         self._snapshots = Snapshots()
-        self._places = Places()
+        self._places = SlotPositions()
         self._copies = Copies(lambda: self._handle, model)
         self._team: ThreadTuner | None = None
         self._words: Shortlist | None = None

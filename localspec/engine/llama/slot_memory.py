@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from localspec.engine.kv.cells import Cells
-from localspec.engine.kv.places import Places
+from localspec.engine.kv.places import SlotPositions
 from localspec.engine.kv.rollback import Checkpoints, Rollback, Snapshots, Stored
 from localspec.engine.llama.branches import Branches
 from localspec.engine.llama.copies import STATE_ONLY, Copies
@@ -35,7 +35,7 @@ class SlotMemory(ABC):
     _cells: Cells
     _checkpoints: Checkpoints
     _copies: Copies
-    _places: Places
+    _places: SlotPositions
     _snapshots: Snapshots
     _handle: Any
     _memory: Any
@@ -228,7 +228,7 @@ class SlotMemory(ABC):
     def _forget_all(self) -> None:
         native.llama_memory_clear(self._memory, True)
         self._cells.held = [0] * self.n_slots
-        self._places = Places()
+        self._places = SlotPositions()
         self._branches = Branches(self.n_slots, self._places, able=self._branches.most > 1)
         self._checkpoints = Checkpoints(self._checkpoints.most_bytes)
         self._snapshots = Snapshots(self.snapshots)

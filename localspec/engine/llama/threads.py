@@ -16,7 +16,7 @@ _TRIED_ROWS = 32
 """Longer forwards, which last for seconds, are no part of a trial."""
 
 
-class Threaded(Protocol):
+class ThreadedContext(Protocol):
     """A context whose number of threads can be changed."""
 
     def use_threads(self, count: int) -> None:
@@ -32,7 +32,7 @@ class ThreadTuner:
     def __init__(self, most: int, *, varies: bool) -> None:
         self._threads = Threads(most, varies=varies)
 
-    def run(self, context: Threaded, rows: int, forward: Callable[[], _Result]) -> _Result:
+    def run(self, context: ThreadedContext, rows: int, forward: Callable[[], _Result]) -> _Result:
         """One forward, by as many threads as are best now."""
         kind: Hashable = (id(context), rows) if rows <= _TRIED_ROWS else None
         count = self._threads.count(kind)
@@ -65,12 +65,14 @@ class ThreadTuner:
         return f"{chosen} of {most} threads, because others compute here" * (chosen < most)
 
 
-def fastest(context: Threaded, counts: Sequence[int], forward: Callable[[], object]) -> int:
+def fastest(context: ThreadedContext, counts: Sequence[int], forward: Callable[[], object]) -> int:
     """Of these numbers of threads the one by which the forward takes least, measured in turns."""
     return whole(timed(context, counts, forward))
 
 
-def timed(context: Threaded, counts: Sequence[int], forward: Callable[[], object]) -> Pieces[int]:
+def timed(
+    context: ThreadedContext, counts: Sequence[int], forward: Callable[[], object]
+) -> Pieces[int]:
     """`fastest`, forward by forward."""
     if len(counts) == 1:
         return counts[0]

@@ -126,7 +126,7 @@ class Vectors:
         return found.reshape(self._rows, -1)
 
 
-class Showing:
+class VectorContext:
     """A context with vectors, which it keeps in `_vectors`."""
 
     _vectors: Vectors

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from localspec.control.overlap import Overlap, Window
 from localspec.control.round import RECURRING_READS, View
-from localspec.engine.beside import Beside, Running
+from localspec.engine.forward_thread import ForwardThread, Running
 from localspec.engine.session import Session
 from localspec.engine.speculation.drafting import Drafting
 from localspec.engine.speculation.verification import Outcome
@@ -23,7 +23,7 @@ _NONE = Draft()
 
 
 @dataclass(frozen=True, slots=True)
-class Continued:
+class ContinuedDraft:
     """A session whose draft may be continued: its view, and what is verified of the draft."""
 
     session: Session
@@ -42,7 +42,7 @@ class Continuation:
 
     def __init__(self, drafting: Drafting, overlap: Overlap, clock: Callable[[], float]) -> None:
         self._drafting, self._overlap, self._clock = drafting, overlap, clock
-        self._beside = Beside(clock)
+        self._beside = ForwardThread(clock)
         self._made: dict[Session, tuple[Draft, Draft]] = {}
         self.running = False
         """Whether a forward of the target runs beside this thread."""
@@ -55,7 +55,7 @@ class Continuation:
         self,
         target: Backend,
         rows: Sequence[Row],
-        sessions: Sequence[Continued],
+        sessions: Sequence[ContinuedDraft],
         meanwhile: Callable[[], None],
     ) -> Floats:
         """A forward of the target, with continuations of these drafts beside it where they pay.
@@ -82,7 +82,7 @@ class Continuation:
         target: Backend,
         rows: Sequence[Row],
         name: str,
-        able: Sequence[Continued],
+        able: Sequence[ContinuedDraft],
         window: Window,
         meanwhile: Callable[[], None],
     ) -> Floats:
@@ -108,14 +108,14 @@ class Continuation:
     def _draft(
         self,
         name: str,
-        able: Sequence[Continued],
+        able: Sequence[ContinuedDraft],
         window: Window,
         running: Running,
         began: float,
     ) -> float:
         """Continue these drafts until it does not pay or the target is done; seconds it took."""
 
-        def asked(each: Continued) -> DraftRequest:
+        def asked(each: ContinuedDraft) -> DraftRequest:
             def worth(signals: Sequence[Signal]) -> bool:
                 if running.done or len(signals) >= window.nodes:
                     return False
@@ -144,7 +144,7 @@ class Continuation:
         self._made.clear()
 
 
-def _continues(name: str, each: Continued) -> bool:
+def _continues(name: str, each: ContinuedDraft) -> bool:
     """Whether a source may draft behind what is verified of this session.
 
     Only what is exact whatever was drawn before: under coupled noise, which belongs to places.

@@ -10,7 +10,7 @@ from localspec.engine.block_max import BlockMax
 from localspec.types import Draft, DraftSession, Token
 
 
-class Said(NamedTuple):
+class TargetGuess(NamedTuple):
     """The target's likeliest token for a place, the text's next one being 0, and what it follows.
 
     That is a node which did not become text, and the token before it.
@@ -28,7 +28,7 @@ class Filling(DraftSession, Protocol):
     def fill(self, prefix: Sequence[Token], count: int) -> Draft:
         """A chain of at most so many nodes behind the text and `prefix`."""
 
-    def see(self, rejected: Iterable[Said]) -> None:
+    def see(self, rejected: Iterable[TargetGuess]) -> None:
         """Hear what the target says behind nodes that did not become text. Before `commit`."""
 
 
@@ -48,11 +48,11 @@ def filled(draft: Draft, opened: Filling, count: int) -> Draft:
 
 def rejected(
     draft: Draft, accepted: Sequence[int], last: Token, rows: Sequence[BlockMax]
-) -> Iterator[Said]:
+) -> Iterator[TargetGuess]:
     """Words of the target behind rejected nodes, by rows behind the `last` token and each node."""
     kept = {*accepted}
     for node, depth in enumerate(trees.depths(draft.parents)):
         if node not in kept:
             parent = draft.parents[node]
             before = draft.tokens[parent] if parent >= 0 else last
-            yield Said(depth + 1, before, draft.tokens[node], rows[node + 1].argmax())
+            yield TargetGuess(depth + 1, before, draft.tokens[node], rows[node + 1].argmax())

@@ -33,7 +33,7 @@ def threads(*, beside_target: bool) -> int:
     return 1 if beside_target else min(_MOST_THREADS, performance_cores())
 
 
-class Maps(NamedTuple):
+class HeadMaps(NamedTuple):
     """The learned maps of a target with states of `width` numbers.
 
     `state` and `token` are matrices (width, width) in Q4_0, of the state behind the logits and of
@@ -61,7 +61,9 @@ class Head:
     depth = sys.maxsize
     """It may be given what it said for as long as anybody likes."""
 
-    def __init__(self, products: Products, maps: Maps, embedding: Stored, output: Stored) -> None:
+    def __init__(
+        self, products: Products, maps: HeadMaps, embedding: Stored, output: Stored
+    ) -> None:
         self._products, self._base = products, products.base
         self.words = maps.words
         self.width = embedding.width

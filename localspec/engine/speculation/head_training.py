@@ -58,7 +58,7 @@ class TrainingText:
 
 
 @dataclass(frozen=True, slots=True)
-class Learned:
+class LearnedMaps:
     """`state` and `token` (width, width), outputs by inputs, and `bias` (width,), float32."""
 
     state: Floats
@@ -72,7 +72,7 @@ def learned(
     epochs: int = 3,
     seed: int = 0,
     on_progress: Callable[[float], None] = lambda _fraction: None,
-) -> Learned:
+) -> LearnedMaps:
     """The maps of a lesson, gone through so often after least squares."""
     scales = _scale(lesson.states[:_CHUNK]), _scale(lesson.embeddings)
     weights = _squares(lesson, scales)
@@ -87,7 +87,7 @@ def learned(
         adam.step(_gradient(features, adam.weights, lesson.output, said))
     width = lesson.states.shape[1]
     found = adam.weights
-    return Learned(found[:width].T * scales[0], found[width:-1].T * scales[1], found[-1])
+    return LearnedMaps(found[:width].T * scales[0], found[width:-1].T * scales[1], found[-1])
 
 
 def _scale(rows: NDArray[np.floating]) -> float:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from localspec.control.overlap import Overlap
 from localspec.engine.scheduler import Share
 from localspec.engine.session import Session
-from localspec.engine.speculation.continuation import Continuation, Continued
+from localspec.engine.speculation.continuation import Continuation, ContinuedDraft
 from localspec.engine.speculation.drafting import Drafting, Proposals
 from localspec.engine.speculation.verification import Outcome
 from localspec.types import Backend, Draft, Floats, Row, Token
@@ -36,7 +36,7 @@ class OverlappedDrafting:
     ) -> None:
         self._drafting = drafting
         self._continuation = Continuation(drafting, overlap, clock) if overlap else None
-        self._bases: list[Continued] = []
+        self._bases: list[ContinuedDraft] = []
         self._meanwhile = meanwhile
         self._calm: set[Session] = set()
         self._unseen: tuple[Proposals, tuple[int, int, int, int]] | None = None
@@ -61,7 +61,7 @@ class OverlappedDrafting:
             return
         nodes = {each: share.nodes for each, share in zip(sessions, shares, strict=True)}
         self._bases = [
-            Continued(session, view, draft.head(nodes[session]).trunk())
+            ContinuedDraft(session, view, draft.head(nodes[session]).trunk())
             for session, view, draft in zip(
                 proposals.sessions, proposals.views, proposals.drafts, strict=True
             )

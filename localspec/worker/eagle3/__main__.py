@@ -129,7 +129,7 @@ def _heard(
     products = Products(installed())
     known = np.unique(np.concatenate([each.tokens for each in found])).astype(np.int32)
     norm = target.tensor("output_norm.weight").data.view(np.float32)
-    return lesson.Material(
+    return lesson.TrainingData(
         shape=chosen,
         texts=found,
         features=seen,
@@ -148,7 +148,7 @@ def _learned(
     from localspec.worker.eagle3 import lesson, training  # noqa: PLC0415 - torch may be missing
 
     where = training.device()
-    course = lesson.Lesson(material, where, asked.window)
+    course = lesson.DeviceData(material, where, asked.window)
     learning = training.Training(course, checkpoint, fewest=asked.steps)
 
     def show(report: training.Report) -> None:

@@ -41,7 +41,7 @@ _SPARE = 1.5
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Material:
+class TrainingData:
     """Everything that does not change while a head is taught.
 
     embeddings: (tokens, width) of the tokens that the texts have, and `known` which these are.
@@ -59,10 +59,10 @@ class Material:
     norm: Floats
 
 
-class Lesson:
+class DeviceData:
     """The material on the device that learns; `text` is the text of each token."""
 
-    def __init__(self, material: Material, device: torch.device, window: int = WINDOW) -> None:
+    def __init__(self, material: TrainingData, device: torch.device, window: int = WINDOW) -> None:
         self.shape, self.device, self._window = material.shape, device, window
         self.kind = torch.bfloat16 if device.type == "cuda" else torch.float32
         lengths = np.array([len(text.tokens) for text in material.texts])

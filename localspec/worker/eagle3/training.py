@@ -13,7 +13,7 @@ import torch
 
 from localspec.types import Floats
 from localspec.worker.eagle3.features import Features, brief
-from localspec.worker.eagle3.lesson import BATCH, WINDOW, Lesson, Material
+from localspec.worker.eagle3.lesson import BATCH, WINDOW, DeviceData, TrainingData
 from localspec.worker.eagle3.schedule import FEWEST_STEPS, RATE, Schedule
 from localspec.worker.eagle3.shape import Shape
 from localspec.worker.eagle3.texts import Text
@@ -61,8 +61,8 @@ def rehearsed(shape: Shape) -> float:
     )
     rows = random.standard_normal((len(ids), width), np.float32)
     ones = np.ones(width, np.float32)
-    material = Material(shape, [Text(tokens, 1)], seen, rows, ids, rows, ids, ones)
-    lesson = Lesson(material, device())
+    material = TrainingData(shape, [Text(tokens, 1)], seen, rows, ids, rows, ids, ones)
+    lesson = DeviceData(material, device())
     weights = lesson.begun(0)
     together = BATCH if lesson.device.type == "cuda" else 1
     windows = np.tile(np.arange(WINDOW), (together, 1))
@@ -78,7 +78,7 @@ class Training:
     """A head on its way. `begin` anew or where a checkpoint is; then `run`."""
 
     def __init__(
-        self, lesson: Lesson, checkpoint: Path, seed: int = 0, fewest: int = FEWEST_STEPS
+        self, lesson: DeviceData, checkpoint: Path, seed: int = 0, fewest: int = FEWEST_STEPS
     ) -> None:
         self._lesson, self._file, self._seed = lesson, checkpoint, seed
         self._of = [len(lesson.taught), int(lesson.taught.sum()), *lesson.shape.sizes, seed, fewest]

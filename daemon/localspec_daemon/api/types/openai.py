@@ -32,7 +32,7 @@ class Error(Shape):
     error: ErrorFields
 
 
-class Spelled(Shape):
+class LogprobToken(Shape):
     """A token and its logprob; null stands for minus infinity."""
 
     token: str
@@ -40,10 +40,10 @@ class Spelled(Shape):
     bytes: list[int]
 
 
-class Chosen(Spelled):
+class Chosen(LogprobToken):
     """The token of an answer, and the likeliest at its position."""
 
-    top_logprobs: list[Spelled]
+    top_logprobs: list[LogprobToken]
 
 
 class ChatLogprobs(Shape):
@@ -163,7 +163,7 @@ class PromptProgress(Shape):
     time_ms: int
 
 
-class Whole(Head):
+class WholeAnswer(Head):
     """The fields of whole answers besides their choices; figures are those of the first."""
 
     usage: Usage
@@ -173,14 +173,14 @@ class Whole(Head):
     verbose: Verbose | UnsetType = msgspec.field(default=UNSET, name="__verbose")
 
 
-class ChatCompletion(Whole, kw_only=True):
+class ChatCompletion(WholeAnswer, kw_only=True):
     """The answers of a chat."""
 
     object: Literal["chat.completion"]
     choices: list[ChatChoice]
 
 
-class TextCompletion(Whole, kw_only=True):
+class TextCompletion(WholeAnswer, kw_only=True):
     """The texts of completions."""
 
     object: Literal["text_completion"]

@@ -25,7 +25,7 @@ class Running(Protocol):
 
 
 @runtime_checkable
-class Starting(Backend, Protocol):
+class StartingBackend(Backend, Protocol):
     """A backend that starts forwards by itself, as on a simulated machine."""
 
     def start(self, rows: Sequence[Row]) -> Running:
@@ -33,7 +33,7 @@ class Starting(Backend, Protocol):
 
 
 @runtime_checkable
-class Roomy(Backend, Protocol):
+class CapacityBackend(Backend, Protocol):
     """A backend that knows whether rows find cells as they are.
 
     One that has to make room forgets texts, which belong to the engine's thread.
@@ -43,7 +43,7 @@ class Roomy(Backend, Protocol):
         """Whether there are cells for these rows already."""
 
 
-class Beside:
+class ForwardThread:
     """Starts forwards, on a thread of its own if need be: native code leaves Python's lock.
 
     Args:
@@ -56,9 +56,9 @@ class Beside:
 
     def start(self, target: Backend, rows: Sequence[Row]) -> Running | None:
         """A forward of these rows that has begun; None where it has to be run by the caller."""
-        if isinstance(target, Starting):
+        if isinstance(target, StartingBackend):
             return target.start(rows)
-        if not isinstance(target, Roomy) or not target.has_room(rows):
+        if not isinstance(target, CapacityBackend) or not target.has_room(rows):
             return None
         if self._pool is None:
             self._pool = ThreadPoolExecutor(1, "target")
