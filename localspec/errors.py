@@ -13,6 +13,7 @@
     ├── ModelError                 422  exit 65   a file that cannot serve as a model
     │   ├── BadGGUF                422            not a GGUF, truncated, absurd
     │   ├── BadPair                422            draft and target cannot speculate together
+    │   ├── NoNumbers              422            its forwards give NaN or infinity
     │   └── OutOfMemory            507  exit 75   no device has room for it now
     ├── PullError                  502  exit 69   no source could deliver the file
     │   ├── ChecksumMismatch       502            bytes differ from the catalog's SHA-256
@@ -197,6 +198,10 @@ class BadPair(ModelError):
     code = "bad_pair"
 
 
+class NoNumbers(ModelError):
+    code = "no_numbers"
+
+
 class OutOfMemory(ModelError):
     status, exit_code, code, kind = 507, 75, "out_of_memory", "server_error"
 
@@ -295,6 +300,16 @@ def unreadable(error: Exception) -> str:
     if isinstance(error, UnicodeDecodeError):
         return f"it is not UTF-8 text, by its byte {error.start}"
     return str(error)
+
+
+def no_numbers(file: str = "The model") -> NoNumbers:
+    """The error of a model whose logits or vectors are of no use."""
+    return NoNumbers(
+        f"{file} gives no usable numbers (NaN, infinity, or all the same): the file is damaged, or "
+        "this build of llama.cpp computes it wrongly.",
+        fix="`localspec models verify` compares files with their SHA-256; a damaged one goes by "
+        "`localspec models rm`, and is pulled again.",
+    )
 
 
 def no_embeddings(model: str) -> NotServed:

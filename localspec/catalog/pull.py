@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import shutil
 from pathlib import Path
 
@@ -10,7 +9,7 @@ from localspec import paths
 from localspec.catalog import hub, verified, wheels
 from localspec.catalog.entries import Address, Entry, HubFile, Source, Wheels
 from localspec.catalog.memory import show_bytes
-from localspec.catalog.transfer import CHUNK_BYTES, NoAnswer, Partial, Report, Step, open_partial
+from localspec.catalog.transfer import NoAnswer, Partial, Report, Step, open_partial
 from localspec.errors import ChecksumMismatch, DiskFull, PullError
 
 
@@ -47,16 +46,13 @@ def _fetch_once(entry: Entry, destination: Path, on_progress: Report) -> None:
 
 def _check_present(entry: Entry, path: Path, on_progress: Report) -> None:
     """Check a file that is already here under this name. Raises ChecksumMismatch."""
-    digest, done = hashlib.sha256(), 0
-    with paths.open_regular(path) as file:
-        while chunk := file.read(CHUNK_BYTES):
-            digest.update(chunk)
-            done += len(chunk)
-            on_progress(Step(entry.name, "verifying", done, entry.size_bytes))
-    same = digest.hexdigest() == entry.sha256 if entry.sha256 else done == entry.size_bytes
+    found = verified.digest(
+        path, lambda done: on_progress(Step(entry.name, "verifying", done, entry.size_bytes))
+    )
+    same = found == entry.sha256 if entry.sha256 else path.stat().st_size == entry.size_bytes
     if not same:
         raise ChecksumMismatch(
-            f"{path} is not the catalog's file: its SHA-256 is {digest.hexdigest()}.",
+            f"{path} is not the catalog's file: its SHA-256 is {found}.",
             fix=f"Rename it to keep it, or run: localspec models rm {entry.name}",
         )
     verified.mark(path, entry.sha256)

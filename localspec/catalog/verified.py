@@ -7,6 +7,8 @@ the file once more, so a lost update between two processes is harmless.
 from __future__ import annotations
 
 import contextlib
+import hashlib
+from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
@@ -14,6 +16,7 @@ import msgspec
 from localspec import paths
 
 _FILE = ".verified.json"
+_READ_BYTES = 1 << 20
 
 
 class _Mark(msgspec.Struct, frozen=True, array_like=True):
@@ -31,12 +34,43 @@ def holds(path: Path, sha256: str) -> bool:
         return False
 
 
+def digest(path: Path, read: Callable[[int], None] = lambda _: None) -> str:
+    """The SHA-256 of a file; `read` is called with the bytes that were read so far.
+
+    Raises OSError.
+    """
+    found, done = hashlib.sha256(), 0
+    with paths.open_regular(path) as file:
+        while chunk := file.read(_READ_BYTES):
+            found.update(chunk)
+            done += len(chunk)
+            read(done)
+    return found.hexdigest()
+
+
+def recorded(path: Path) -> str:
+    """The SHA-256 that the file had when it came, "" if none is known."""
+    mark = _read(path.parent).get(path.name)
+    return mark.sha256 if mark else ""
+
+
+def forget(path: Path) -> None:
+    """Have the file read again before it is taken for what it was."""
+    marks = _read(path.parent)
+    if marks.pop(path.name, None):
+        _write(path.parent, marks)
+
+
 def mark(path: Path, sha256: str) -> None:
     """Record that `path` has this SHA-256, if the directory can be written."""
     marks = {name: old for name, old in _read(path.parent).items() if (path.parent / name).exists()}
     marks[path.name] = _now(path, sha256)
+    _write(path.parent, marks)
+
+
+def _write(directory: Path, marks: dict[str, _Mark]) -> None:
     with contextlib.suppress(OSError):
-        paths.write_atomically(path.parent / _FILE, msgspec.json.encode(marks) + b"\n")
+        paths.write_atomically(directory / _FILE, msgspec.json.encode(marks) + b"\n")
 
 
 def _now(path: Path, sha256: str) -> _Mark:

@@ -26,6 +26,7 @@ from localspec.catalog.memory import show_bytes
 from localspec.catalog.quantize import KINDS
 from localspec.catalog.registry import Model, Registry
 from localspec.cli import chosen, fetching, obtain
+from localspec.cli.checksums import verify_files
 from localspec.cli.columns import columns, folded, hung
 from localspec.cli.confirm import YES, confirm
 from localspec.cli.convert_head import convert_head
@@ -54,6 +55,7 @@ def models() -> None:
 
 
 models.add_command(plan)
+models.add_command(verify_files)
 models.add_command(show_format)
 models.add_command(fetching.search)
 models.add_command(prune)

@@ -16,7 +16,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from localspec.chain import SamplingParams
-from localspec.errors import EngineError
 from localspec.ranges import SAMPLERS
 from localspec.types import Floats, Probs, Token
 
@@ -42,15 +41,9 @@ class Candidates:
 
     @classmethod
     def of(cls, logits: Floats) -> Candidates:
-        """Every token that is possible. Raises EngineError where none is."""
+        """Every token that is possible, of a row in which one is."""
         tokens = np.flatnonzero(logits > -np.inf).astype(np.int32)
-        found = logits[tokens].astype(np.float64)
-        if not tokens.size or not np.isfinite(found).all():
-            raise EngineError(
-                "The model's logits are not finite, or its grammar allows no token.",
-                fix="Try the request without response_format; check the model file's SHA-256.",
-            )
-        return cls(tokens, found)
+        return cls(tokens, logits[tokens].astype(np.float64))
 
     def keep(self, which: NDArray[np.intp] | NDArray[np.bool_] | slice) -> None:
         """Leave these alone, in this order."""

@@ -1,7 +1,8 @@
-"""Whether a model's forwards give numbers, asked once when it is loaded.
+"""Whether a model's forwards give usable numbers, asked once when it is loaded.
 
 An architecture that llama.cpp has may need what a kernel of this build gets wrong; then logits are
-no numbers, in the worst case as soon as sessions share a forward.
+no numbers, in the worst case as soon as sessions share a forward. A damaged file gives none either,
+or, where all of it is zero, the same for every token.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from typing import Protocol
 
 import numpy as np
 
+from localspec.errors import no_numbers
 from localspec.types import Floats, Row
 
 _ROWS = 2
@@ -31,7 +33,9 @@ class Decoding(Protocol):
 
 
 def computes(context: Decoding) -> bool:
-    """Whether all logits are finite, of one session and of two that share a forward.
+    """Whether logits are usable, of one session and of two that share a forward.
+
+    A token may be impossible (-inf), but each row has two that are not equally likely.
 
     Leaves the slots empty.
     """
@@ -41,21 +45,26 @@ def computes(context: Decoding) -> bool:
             for slot in range(sessions)
             for at in range(_ROWS)
         ]
-        finite = np.isfinite(context.decode(rows)).all()
+        logits = context.decode(rows)
+        best = logits.max(axis=1)
+        usable = np.isfinite(best).all() and (logits.min(axis=1) < best).all()
         for slot in range(sessions):
             context.truncate(slot, 0)
-        if not finite:
+        if not usable:
             return False
     return True
 
 
-def require_numbers(context: Decoding, stage: str) -> None:
-    """End this process if logits are no numbers, as llama.cpp does where it finds that.
+def require_numbers(context: Decoding, file: str, *, fast_kernels: bool) -> None:
+    """Check a model that has just been loaded. Raises NoNumbers, without the fast kernels.
 
-    A worker that ends so while it loads is followed by one with plain kernels.
+    With them this process ends, as llama.cpp ends it where it finds that: a worker that ends so
+    while it loads is followed by one with plain kernels.
     """
     if computes(context):
         return
-    sys.stderr.write(f"The {stage}'s logits are no numbers with the fast kernels of this build.\n")
+    if not fast_kernels:
+        raise no_numbers(file)
+    sys.stderr.write(f"{file} gives no usable numbers with the fast kernels of this build.\n")
     sys.stderr.flush()
     os.abort()

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from localspec.chain import SamplingParams
 from localspec.engine import chain
 from localspec.engine.block_max import BlockMax, Logits
-from localspec.errors import EngineError
+from localspec.errors import GrammarError, no_numbers
 from localspec.types import Constraint, Floats, Probs, Token, Verification
 
 _MASK = (1 << 64) - 1
@@ -123,7 +123,7 @@ class Sampler:
         if self.greedy:
             adjusted = self._adjusted(logits, recent, path)
             token = int(adjusted.argmax())
-            _require_finite(adjusted[token])
+            _require_possible(adjusted[token], logits)
             return token
         law = self.law(logits, recent, path, position)
         token = self.draw(law, position, Purpose.TOKEN)
@@ -183,9 +183,10 @@ class Sampler:
             row = adjusted.logits if isinstance(adjusted, BlockMax) else adjusted
             chance = self._chance(position)
             moment = chain.ChainInputs([*recent, *path], chance, self.aim, row.size, self._breakers)
+            _require_possible(float(row.max()), logits)
             return chain.law(params, chain.Candidates.of(row), moment)
         peaks = adjusted if isinstance(adjusted, BlockMax) else BlockMax(adjusted)
-        _require_finite(float(peaks.maxima.max()))
+        _require_possible(float(peaks.maxima.max()), logits)
         tokens, scores, whole = self._support(peaks)
         mass = np.exp(scores)
         if params.top_p < 1.0:  # then they are sorted: keep those before which there is less
@@ -279,9 +280,17 @@ def _scores(logits: Floats, temperature: float) -> NDArray[np.float64]:
     return scores
 
 
-def _require_finite(score: float) -> None:
-    if not np.isfinite(score):
-        raise EngineError(
-            "The model's logits are not finite, or its grammar allows no token.",
-            fix="Try the request without response_format; check the model file's SHA-256.",
-        )
+def _require_possible(best: float, logits: Logits) -> None:
+    """Check the best score of a row behind bias and mask.
+
+    Raises NoNumbers where the model gave none, GrammarError where no token was left.
+    """
+    if np.isfinite(best):
+        return
+    row = logits.logits if isinstance(logits, BlockMax) else logits
+    if not np.isfinite(row.max()):  # a token may be impossible (-inf), but not all
+        raise no_numbers()
+    raise GrammarError(
+        "The grammar, or a bias, leaves none of the model's tokens.",
+        fix="Try the request without response_format, grammar and logit_bias.",
+    )

@@ -38,12 +38,13 @@ from localspec.worker.idle import IdleTask, IdleTasks
 from localspec.worker.images import Images, opened
 from localspec.worker.kernel_speedup import KernelSpeedup
 from localspec.worker.load_files import model_files
-from localspec.worker.loader import Loader, OnProgress
+from localspec.worker.loader import Loader
 from localspec.worker.measuring import Measuring
 from localspec.worker.prefix_facts import facts
 from localspec.worker.prefixes import KeepTexts, WorkerPrefixes
 from localspec.worker.preparation import RequestPreparer
 from localspec.worker.profile import Profile
+from localspec.worker.progress import OnProgress
 from localspec.worker.prompts import Prompts
 from localspec.worker.rebuild import ExactnessSwitch, Undecided
 from localspec.worker.router import Router

@@ -23,6 +23,7 @@ from localspec.errors import (
     OutOfMemory,
     RequestError,
     no_embeddings,
+    no_numbers,
     no_ranks,
     no_text,
 )
@@ -47,9 +48,9 @@ from localspec.wire.messages import (
 from localspec.worker import limits, planning
 from localspec.worker.answer import failed
 from localspec.worker.load_files import model_files
-from localspec.worker.loader import OnProgress
 from localspec.worker.preprocessing import Preprocessing
 from localspec.worker.preprocessing import Request as Unread
+from localspec.worker.progress import OnProgress
 from localspec.worker.questions import answer_question
 from localspec.worker.service import HEARTBEAT_SECONDS, Line
 
@@ -243,6 +244,12 @@ class EmbeddingService:
         self._forwards += 1
         for (job, text), vector in zip(batch, vectors, strict=True):
             self._tokens += len(text)
+            if not np.isfinite(vector).all():
+                if job in self._jobs:
+                    self._jobs.remove(job)
+                    error = no_numbers(self._encoder.pooling.model.file)
+                    self._line.send(failed(job.asked.id, error))
+                continue
             job.vectors.append(scaled(vector, job.asked.norm, job.asked.width).tobytes())
         for job in [job for job in self._jobs if len(job.vectors) == len(job.texts)]:
             self._jobs.remove(job)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal
 
 from localspec import drafters, paths
 from localspec.catalog import templates
@@ -23,6 +23,7 @@ from localspec.engine.llama import cores
 from localspec.engine.llama.shortlist import Shortlist
 from localspec.engine.simulation import Hardware, RealHardware, SimulatedHardware
 from localspec.engine.step import Engine
+from localspec.errors import no_numbers
 from localspec.types import Backend, Drafter, FedBackend
 from localspec.wire.messages import DeviceMemory, Load, Ready
 from localspec.worker import heads, overlap_choice, planning, snapshot_choice, translation
@@ -34,6 +35,7 @@ from localspec.worker.fed_heads import FedHead
 from localspec.worker.kernel_speedup import KernelSpeedup
 from localspec.worker.load_files import adapter_files, model_files
 from localspec.worker.profile import Profile
+from localspec.worker.progress import OnProgress, of_stage
 from localspec.worker.thread_choice import ThreadChoice
 
 if TYPE_CHECKING:
@@ -44,19 +46,12 @@ if TYPE_CHECKING:
     from localspec.engine.speculation.states import FeatureHead
 
 
-class OnProgress(Protocol):
-    """Called with a stage ("target", "draft", "images" and the like), its progress, and words."""
-
-    def __call__(self, stage: str, fraction: float, why: str = "", /) -> None:
-        """Report a fraction of the stage, 0 to 1."""
-
-
 Exactness = Literal["strict", "standard"]
 
 _PARTS = frozenset({"context", "head", "corpus", "eagle3", "mtp", "early"})
 """The parts of drafters that there need not be; one that lacks its part is left out."""
-_PROGRESS_STEP, _TELL_SECONDS = 0.01, 0.1
-"""Share and seconds between two reports of progress."""
+_TELL_SECONDS = 0.1
+"""Between two reports of progress."""
 _PROBE_SECONDS = 5.0
 """The time of a load for lines of the strict probe that may also be probed while idle."""
 
@@ -296,6 +291,8 @@ class Loader:
         alone = stepping.flash_attention == "off" or self.strict or not self._claims
         rows = min(DRAFT_ROWS, self.plan.rows)
         context = self._context("draft", model, stepping, rows=rows, streams=alone)
+        if not self.command.machine and not computes.computes(context):
+            return None, no_numbers(model.file).message
         if context.rollback == "none":
             return None, "The draft's memory cannot forget rejected tokens."
         words = Shortlist.of(model.n_vocab, model.special_tokens())
@@ -332,15 +329,6 @@ class Loader:
     ) -> Model:
         from localspec.engine.llama.model import Model  # noqa: PLC0415 - see `assemble.load`
 
-        said = 0.0
-
-        def progressed(fraction: float) -> None:
-            nonlocal said
-            if fraction >= said + _PROGRESS_STEP or fraction >= 1.0 > said:
-                said = fraction
-                self._on_progress(stage, fraction)
-
-        self._on_progress(stage, 0.0)
         model = Model.load(
             file,
             placement,
@@ -348,7 +336,7 @@ class Loader:
             lent=lent,
             apart=apart,
             predicts=stage == "target" and self.fed.predicts,
-            on_progress=progressed,
+            on_progress=of_stage(stage, self._on_progress),
         )
         self._parts.callback(model.close)
         self._holds(stage, model.buffers)
@@ -384,8 +372,9 @@ class Loader:
         self._holds(stage, context.buffers)
         self._on_progress("warmup", 0.0)
         context.find_rollback()  # the first forward also maps the file
-        if model.on_cpu and not (self.command.safe_kernels or self.command.machine):
-            computes.require_numbers(context, stage)
+        if stage == "target" and not self.command.machine:
+            fast = model.on_cpu and not self.command.safe_kernels
+            computes.require_numbers(context, model.file, fast_kernels=fast)
         self._on_progress("warmup", 1.0)
         return context
 

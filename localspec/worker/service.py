@@ -12,10 +12,12 @@ from localspec.engine.step import Engine
 from localspec.errors import (
     EngineError,
     LocalSpecError,
+    NoNumbers,
     NoRoom,
     RequestError,
     ShuttingDown,
     known,
+    no_numbers,
 )
 from localspec.types import FinishReason
 from localspec.wire.messages import (
@@ -375,6 +377,8 @@ class Service:
         self._totals.completion_tokens += answer.completion_tokens - before
         if delta is not None:
             self._line.send(delta)
+        if isinstance(output.failure, NoNumbers):  # the engine knows no files
+            return no_numbers(self._loaded.model.file)
         return output.failure
 
     def _end(self, answer: Answer, reason: FinishReason) -> None:

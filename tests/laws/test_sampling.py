@@ -11,7 +11,7 @@ from hypothesis.extra.numpy import arrays
 from localspec.engine.block_max import BlockMax
 from localspec.engine.sampling import Purpose, Sampler, uniforms, unit
 from localspec.engine.verify import Frontier, coupled
-from localspec.errors import EngineError
+from localspec.errors import GrammarError, NoNumbers
 from localspec.types import Draft, Floats, SamplingParams, Signal
 
 LOGITS = arrays(
@@ -166,10 +166,37 @@ def test_a_tree_gives_the_tokens_of_plain_decoding(
     ]
 
 
-def test_logits_that_are_not_finite_are_an_error() -> None:
-    """A model that computes NaN must not be turned into text."""
-    logits = np.full(300, np.nan, dtype=np.float32)
+CHAINS = [
+    SamplingParams(temperature=temperature, top_k=top_k, typical_p=typical_p, seed=1)
+    for temperature in (0.0, 1.0)
+    for top_k in (0, 40)
+    for typical_p in (0.9, 1.0)
+]
 
-    for temperature in (0.0, 1.0):
-        with pytest.raises(EngineError):
-            Sampler(SamplingParams(temperature=temperature)).pick(logits, [], [], 0)
+
+@pytest.mark.parametrize("params", CHAINS)
+@pytest.mark.parametrize("bad", [np.nan, np.inf])
+@pytest.mark.parametrize("place", [0, 63, 299, slice(None)])
+def test_logits_that_are_no_numbers_are_an_error(
+    params: SamplingParams, bad: float, place: int | slice
+) -> None:
+    """A model that computes NaN must not be turned into text, whichever logits are it."""
+    logits = np.linspace(-3, 3, 300, dtype=np.float32)
+    logits[place] = bad
+    with pytest.raises(NoNumbers, match="no usable numbers"):
+        Sampler(params).pick(logits, [], [], 0)
+
+
+@pytest.mark.parametrize("params", CHAINS)
+def test_a_grammar_that_allows_nothing_is_no_fault_of_the_model(params: SamplingParams) -> None:
+    """And a token that the model itself forbids is no damage."""
+    logits = np.linspace(-3, 3, 300, dtype=np.float32)
+    logits[-1] = -np.inf
+    assert Sampler(params).pick(logits, [], [], 0) != logits.size - 1
+
+    class Nothing:
+        def mask(self, _path: object) -> object:
+            return np.zeros(logits.size, dtype=bool)
+
+    with pytest.raises(GrammarError, match="none of the model's tokens"):
+        Sampler(params, Nothing()).pick(logits, [], [], 0)  # type: ignore[arg-type]

@@ -164,9 +164,9 @@ LAW = [
     Mutant(
         "sampler: logits that are no numbers become text",
         SAMPLING,
-        "    if not np.isfinite(score):",
-        "    if score > 1e30:",
-        ("laws/test_sampling.py::test_logits_that_are_not_finite_are_an_error",),
+        "    if np.isfinite(best):",
+        "    if not best > 1e30:",
+        ("laws/test_sampling.py::test_logits_that_are_no_numbers_are_an_error",),
     ),
     Mutant(
         "peaks: of equal logits any may win",

@@ -45,8 +45,8 @@ from localspec.wire.messages import (
 from localspec.worker import assemble
 from localspec.worker.exactness_choice import ExactnessChoice
 from localspec.worker.exactness_decision import UNCHECKED, ExactnessDecision, Reread, unchecked
-from localspec.worker.loader import OnProgress
 from localspec.worker.profile import Profile
+from localspec.worker.progress import OnProgress
 from localspec.worker.strict_cost import StrictCost
 
 # --- one load -------------------------------------------------------------------------------------

@@ -73,6 +73,8 @@ class Model:
         self.eog = frozenset(
             token for token in range(self.n_vocab) if native.llama_vocab_is_eog(self._vocab, token)
         )
+        self.file = ""
+        """Its name, for messages."""
         self._pieces: dict[Token, bytes] = {}
         self.adapters: list[Any] = []
         """Handles (llama_adapter_lora) of its adapters, which are freed with it."""
@@ -148,7 +150,9 @@ class Model:
         mapping.give_back()
         chosen = placement.gpu_layers != 0 and (gpus or not placement.devices)
         on_cpu = not (chosen and (gpus or usable()))
-        return cls(handle, log.take_buffers(), on_cpu=on_cpu)
+        model = cls(handle, log.take_buffers(), on_cpu=on_cpu)
+        model.file = path.name
+        return model
 
     def adopt(self, path: Path) -> None:
         """Load a LoRA adapter, before there is a context. `catalog.adapters` has checked it.
