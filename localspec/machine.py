@@ -70,14 +70,19 @@ class Forwards(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Host(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A round's time besides forwards: of a plain round, and of each verified row beyond one."""
+    """A round's time besides forwards: of a plain round, and of each verified row beyond one.
+
+    Asking drafters before the forward takes `asked_ms`, whether a draft comes of it or not. What is
+    done while a GPU computes takes no time.
+    """
 
     round_ms: float = 0.0
     row_ms: float = 0.0
+    asked_ms: float = 0.0
 
     def work_ms(self, rows: int) -> float:
         """Milliseconds of host work in a round that verifies `rows` rows."""
-        return self.round_ms + (rows - 1) * self.row_ms
+        return self.round_ms + (rows - 1) * self.row_ms + self.asked_ms * (rows > 1)
 
 
 class Head(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -126,6 +131,11 @@ class Machine(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     head: Head | None = None
     device: tuple[Card, ...] = ()
     draft_is_apart: bool = False
+
+    @property
+    def waits(self) -> bool:
+        """Whether forwards are computed by a GPU, while the host does something else."""
+        return any(card.kind == "gpu" for card in self.device)
 
 
 class History:
@@ -203,7 +213,7 @@ def _holes(machine: Machine) -> Iterator[str]:
         yield from _wrong(f"{role}.trip_ms", forwards.trip_ms)
         if min(forwards.steady_ms.values()) == 0.0:
             yield f"{role}.steady_ms says that a forward takes no time"
-    for field in ("round_ms", "row_ms"):
+    for field in ("round_ms", "row_ms", "asked_ms"):
         yield from _wrong(f"host.{field}", getattr(machine.host, field))
     if machine.head is not None:
         yield from _wrong("head.token_ms", machine.head.token_ms)

@@ -21,7 +21,7 @@ GOOD: dict[str, Any] = {
     "source": "measured",
     "target": {"steady_ms": {"1": 2.0, "4": 3.0, "8": 4.0}, "change_ms": 1.0, "settle_ms": 0.5},
     "draft": {"steady_ms": {"1": 1.0}, "change_ms": {"1": 2.0, "9": 4.0}, "look_ms": 0.001},
-    "host": {"round_ms": 0.3, "row_ms": 0.1},
+    "host": {"round_ms": 0.3, "row_ms": 0.1, "asked_ms": 0.5},
     "head": {"token_ms": 0.2},
 }
 MS = st.floats(0.001, 1000)
@@ -87,8 +87,16 @@ def test_between_listed_rows_are_lines_and_beyond_them_a_slope() -> None:
 
 
 def test_the_host_works_for_a_round_and_for_each_further_row() -> None:
-    """A plain round verifies one."""
-    assert [parsed(GOOD).host.work_ms(rows) for rows in (1, 2, 5)] == pytest.approx([0.3, 0.4, 0.7])
+    """A plain round verifies one; where there are more, drafters were asked."""
+    assert [parsed(GOOD).host.work_ms(rows) for rows in (1, 2, 5)] == pytest.approx([0.3, 0.9, 1.2])
+
+
+def test_a_machine_waits_for_its_gpu() -> None:
+    """Where a table has none, nothing is done beside a forward."""
+    gpu, cpu = {"name": "A", "memory_gib": 8.0}, {"name": "B", "memory_gib": 8.0, "kind": "cpu"}
+    assert parsed(GOOD | {"device": [cpu, gpu]}).waits
+    assert not parsed(GOOD | {"device": [cpu]}).waits
+    assert not parsed(GOOD).waits
 
 
 HOLES: dict[str, tuple[tuple[str, ...], Any, str]] = {
@@ -106,6 +114,7 @@ HOLES: dict[str, tuple[tuple[str, ...], Any, str]] = {
     "a row that is none": (("target", "steady_ms"), {"one": 1.0}, "steady_ms"),
     "an unknown key": (("target", "stedy_ms"), {"1": 1.0}, "stedy_ms"),
     "negative host": (("host", "round_ms"), -0.1, "host.round_ms"),
+    "negative asking": (("host", "asked_ms"), -0.1, "host.asked_ms"),
     "negative head": (("head", "token_ms"), -0.1, "head.token_ms"),
     "a head of no price": (("head",), {}, "token_ms"),
 }

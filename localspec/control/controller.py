@@ -22,7 +22,7 @@ from localspec.control.batch_cost import BatchCost, ExpectedSaving
 from localspec.control.confidence import DEPTH, StoppingTable, news, solve
 from localspec.control.costs import Costs
 from localspec.control.cutting import Candidate, cut
-from localspec.control.feedback import PolicyFeedback
+from localspec.control.feedback import DRAFTERS, PolicyFeedback
 from localspec.control.forwards import Layout
 from localspec.control.round import (
     STALL_SECONDS,
@@ -116,6 +116,12 @@ class Controller:
             return True
         return not self.feedback.plain_due and self.feedback.asking(name, stats).due(takes)
 
+    def asks(self, stats: SessionStats | None) -> bool:
+        """Whether asking drafters before a forward has lately repaid itself, and may be of use."""
+        if self.feedback.plain_due or stats is None:
+            return not self.feedback.plain_due
+        return self.feedback.asking(DRAFTERS, stats).due(self.feedback.takes(DRAFTERS))
+
     def likely(self, stats: SessionStats | None) -> Callable[[Sequence[Signal]], bool]:
         """Whether a free chain may be worth another node: while all of it may well survive."""
         return self.acceptance.likely(stats.local if stats is not None else None)
@@ -153,12 +159,12 @@ class Controller:
         return plans
 
     def wants(self, views: Sequence[View], other_rows: int = 0, before: int = 0) -> bool:
-        """Whether `plan` would have any session draft. Leaves no bet behind."""
+        """Whether `plan` would have a neural source draft for any session. Leaves no bet behind."""
         plans = self.plan(views, other_rows, before)
         for view in views:
             if view.stats is not None:
                 view.stats.pending_bet = None
-        return any(plan.base or plan.extend for plan in plans)
+        return any(plan.extend for plan in plans)
 
     def _rate(self, views: Sequence[View]) -> float:
         """Tokens per second at which time is charged: the sessions' present pace, or plain's."""
@@ -191,7 +197,7 @@ class Controller:
         ]
         left, risk = self._left(view, stats), self._risk(view, stats, rate)
         doubted = stats.copies_cost
-        if not self._batch_cost.free and stats.asking.keys() <= view.asked.keys():
+        if not self._batch_cost.free and stats.asking.keys() <= {DRAFTERS, *view.asked}:
             self.feedback.expect_saving(stats, [survival for _, survival in chains], rate)
         copies = [
             self._copy(chain, survival, rows, doubted * rate, view.cells, risk, stats.copies.kept)

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from itertools import accumulate, takewhile
+from typing import NamedTuple
 
 from localspec.control.acceptance import Acceptance, AcceptanceBias
 from localspec.control.batch_cost import BatchCost
 from localspec.control.costs import STEADY, Costs
-from localspec.control.regret import FirstForwards, PlainBaseline, PolicyRegret
+from localspec.control.regret import FORGIVEN_AGAIN, Outliers, PlainBaseline, PolicyRegret, usual
 from localspec.control.round import (
     LEVELS,
     NOTHING,
@@ -28,9 +28,23 @@ from localspec.types import LOOKAHEAD, Draft, Token
 
 _SHARE = 0.02
 """Of what a round shows, in what a new answer begins with."""
+DRAFTERS = "drafters"
+"""Names all of them, as one source that takes the host some time to ask."""
+_LONGEST_ASKING, _MOST_BROUGHT = 4.0, 10.0
+"""Asking took at most so many times what it takes by now, and brings so many times that at most:
+one long copy keeps a session asking for some fifty rounds."""
 _HELD_UP = 6.0
 """A token read or drafted costs at most one of plain decoding. A round that takes this many tokens
 more was held up by something else, a stopped process or another program."""
+
+
+class _Part(NamedTuple):
+    """A forward of a round: its kind, its seconds, those believed, and whether it was a first."""
+
+    kind: str
+    seconds: float
+    believed: float
+    first: bool
 
 
 class PolicyFeedback:
@@ -45,7 +59,7 @@ class PolicyFeedback:
     def __init__(self, costs: Costs, acceptance: Acceptance, multiple: int) -> None:
         self.baseline = PlainBaseline()
         self.regret = PolicyRegret()
-        self.firsts = FirstForwards()
+        self.outliers = Outliers()
         self.copies = AcceptanceBias()
         self.expected_saving = NOTHING
         self._takes: dict[str, float] = {}
@@ -105,25 +119,12 @@ class PolicyFeedback:
             (self.multiple + batch_cost.extra_rows(len(judged.draft))) * view.cells
             for view, judged in zip(round_.views, round_.judged, strict=True)
         )
-        round_ = self._usual(round_, attended)
+        more = sum(batch_cost.extra_rows(len(judged.draft)) for judged in round_.judged)
+        parts = self._parts(round_, attended, more)
         seconds = round_.target_seconds + round_.host_seconds + round_.copy_seconds
         seconds += sum(drafted.seconds for drafted in round_.drafted) + round_.asked_seconds
-        self._book(round_, seconds, batch_cost)
-        if round_.regular:
-            self._costs.measured(round_.rows, round_.target_seconds, attended, round_.alike)
-        if round_.copies:
-            self._costs.measured_copy(round_.copy_seconds / round_.copies)
-        more = sum(batch_cost.extra_rows(len(judged.draft)) for judged in round_.judged)
-        self._costs.measured_host(round_.host_seconds, more)
-        for drafted in round_.drafted:
-            self._costs.measured_draft(
-                drafted.name,
-                drafted.pending + drafted.guessed,
-                drafted.depth,
-                drafted.seconds,
-                drafted.cells,
-                drafted.changes,
-            )
+        self._book(round_, parts, seconds, batch_cost)
+        self._learn_costs(round_, attended, more)
         bets = [view.stats.pending_bet for view in round_.views if view.stats is not None]
         together = Counter(bet.source for bet in bets if bet is not None)
         for view, judged, committed in zip(
@@ -137,40 +138,68 @@ class PolicyFeedback:
             if view.stats is not None:
                 view.stats.filling.book(_by(LOOKAHEAD, judged.draft, committed))
 
-    def _usual(self, round_: Round, attended: float) -> Round:
-        """The round as it would be another time, where forwards of it were the first of a kind."""
-        first = round_.first or any(each.first for each in round_.drafted)
-        if not first and not self.firsts.forgiven:
-            return round_
-        costs, one_seconds = self._costs, self._row_seconds()
-        believed = costs.target(round_.rows, attended)
-        believed += costs.change_seconds * (round_.alike == 0)
-        target_seconds = self.firsts.usual(
-            str(round_.rows), round_.target_seconds, believed, one_seconds, first=round_.first
-        )
-        drafted = []
+    def _learn_costs(self, round_: Round, attended: float, more: int) -> None:
+        """Learn the times of a round's parts; of a first forward no more than is usual."""
+        costs = self._costs
+        if round_.regular:
+            seconds = round_.target_seconds
+            if round_.first:
+                seconds = usual(seconds, costs.target(round_.rows, attended))
+            costs.measured(round_.rows, seconds, attended, round_.alike)
+        if round_.copies:
+            costs.measured_copy(round_.copy_seconds / round_.copies)
+        costs.measured_host(round_.host_seconds - round_.planning_seconds, more)
         for each in round_.drafted:
+            seconds = each.seconds
+            if each.first:
+                seconds = usual(seconds, self._draft_seconds(each))
             pending = each.pending + each.guessed
-            believed = costs.draft(each.name, pending, each.depth, each.cells, each.changes)
-            seconds = self.firsts.usual(
-                each.name, each.seconds, believed, one_seconds, first=each.first
-            )
-            drafted.append(replace(each, seconds=seconds))
-        return replace(round_, drafted=tuple(drafted), target_seconds=target_seconds)
+            costs.measured_draft(each.name, pending, each.depth, seconds, each.cells, each.changes)
 
-    def _book(self, round_: Round, seconds: float, batch_cost: BatchCost) -> None:
+    def _parts(self, round_: Round, attended: float, more: int) -> list[_Part]:
+        """A round's forwards, what is believed of each, and whether it was the first of its kind.
+
+        The host's work belongs to the target's, with `more` rows for drafts.
+        """
+        costs = self._costs
+        changing = costs.change_seconds * (round_.alike == 0)
+        host = costs.host_seconds + more * costs.host_row_seconds
+        believed = costs.target(round_.rows, attended) + changing + host
+        seconds = round_.target_seconds + round_.host_seconds
+        return [
+            _Part(str(round_.rows), seconds, believed, round_.first),
+            *(
+                _Part(each.name, each.seconds, self._draft_seconds(each), each.first)
+                for each in round_.drafted
+            ),
+        ]
+
+    def _draft_seconds(self, each: Drafted) -> float:
+        pending = each.pending + each.guessed
+        return self._costs.draft(each.name, pending, each.depth, each.cells, each.changes)
+
+    def _book(
+        self, round_: Round, parts: Sequence[_Part], seconds: float, batch_cost: BatchCost
+    ) -> None:
         """Gain or loss against plain decoding, as that was last measured."""
         plain_forwards = self._plain_forwards(round_.views, batch_cost)
         kept = [len(tokens) for tokens in round_.committed]
         plain = not round_.drafted and not any(judged.draft for judged in round_.judged)
         plain = plain and round_.rows == len(kept) * self.multiple
         steady = plain and round_.alike >= STEADY  # whatever is believed of changes
+        asking_seconds = round_.asked_seconds + round_.planning_seconds
         if steady:
-            self.baseline.measured(seconds - round_.asked_seconds, plain_forwards)
+            self.baseline.measured(seconds - asking_seconds, plain_forwards)
         elif not plain:
             self.baseline.passed()
         one_seconds = plain_forwards / len(kept) * self._row_seconds()
-        seconds = min(seconds, (_HELD_UP + _tokens(round_)) * one_seconds)
+        most = _HELD_UP + _tokens(round_)
+        if plain:
+            self.outliers.plain(seconds / one_seconds)
+        else:
+            rest = seconds - sum(part.seconds for part in parts)
+            seconds = rest + sum(self._charged(part, most, one_seconds) for part in parts)
+        seconds = min(seconds, max(most, self.outliers.repeats) * one_seconds)
         if not plain or round_.asked_seconds:
             expected = len(kept) + sum(
                 sum(self._acceptance.survival_of(judged.draft, view.local))
@@ -179,12 +208,33 @@ class PolicyFeedback:
             spent = seconds - sum(map(self._backlog_seconds, round_.drafted))
             self.regret.book(expected, spent / one_seconds)
         self.regret.earn(sum(kept))
+        self.outliers.earn(FORGIVEN_AGAIN * sum(kept))
         plain_seconds = plain_forwards * self._row_seconds()
         if steady:
-            plain_seconds = seconds - min(round_.asked_seconds, seconds)
+            plain_seconds = seconds - min(asking_seconds, seconds)
         for view, tokens in zip(round_.views, kept, strict=True):
             if view.stats is not None:
                 view.stats.regret_budget.advance(seconds, tokens * plain_seconds)
+                self._weigh_asking(round_, view.stats, tokens * plain_seconds - seconds)
+
+    def _weigh_asking(self, round_: Round, stats: SessionStats, saved: float) -> None:
+        """Learn whether asking drafters before a forward repays itself in a session.
+
+        It spared so many seconds, what it took included.
+        """
+        if round_.planning_seconds <= 0:
+            return
+        took = round_.planning_seconds + sum(sum(view.asked.values()) for view in round_.views)
+        took = min(took, _LONGEST_ASKING * (self.takes(DRAFTERS) or took))
+        brought = min(saved + took, _MOST_BROUGHT * took)
+        self._expected_savings.setdefault(DRAFTERS, took)
+        self.asked(DRAFTERS, stats, took, max(0.0, brought))
+
+    def _charged(self, part: _Part, most: float, one_seconds: float) -> float:
+        """Seconds of a part, of which what was an outlier is forgiven."""
+        spent, believed = part.seconds / one_seconds, part.believed / one_seconds
+        charged = self.outliers.charged(part.kind, spent, believed, most, first=part.first)
+        return charged * one_seconds
 
     def _observe_neural(
         self,

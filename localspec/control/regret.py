@@ -23,9 +23,16 @@ ALLOWANCE, _INCOME = 12.0, 0.006
 """Tokens that may be lost at first, and what every token adds to that; gains at most half of it."""
 
 _USUAL = 1.5
-"""By what factor the first forward of a row count may exceed what is believed of it and be taken
-for any other. At 2.5 prose on a simulated H100 with 32B takes 1.6 times as long as where firsts are
-as fast as others, and 1.04 times at 1.5."""
+"""By what factor a round may exceed what is believed of it and be taken for any other. At 2.5 prose
+on a simulated H100 with 32B takes 1.6 times as long as where first forwards are as fast as others,
+and 1.04 times at 1.5."""
+
+_FORGIVEN, FORGIVEN_AGAIN = 12.0, 0.003
+"""Tokens of long rounds that are forgiven at first, and what every token adds to that."""
+_LONGEST = 64.0
+"""Tokens in whose time a round counts at most: a machine that slept tells nothing of drafts."""
+_REMEMBERED = 1 - 1 / 64
+"""Share of what rounds took beyond belief that is remembered after another one of their kind."""
 
 _FILLING_ALLOWANCE, _FILLING_CREDIT = 0.5, 4.0
 """Tokens that one answer may lose by filling rows, and the most that gains add to that."""
@@ -98,31 +105,61 @@ class PolicyRegret:
 
 
 @dataclass(slots=True)
-class FirstForwards:
-    """Time that the first forwards of a kind took beyond belief: no loss, unless later ones agree.
+class Outliers:
+    """Time that rounds took far beyond belief: no loss of drafts, as long as it is seldom.
 
-    A GPU captures the graph of a new row count, memory is mapped, kernels are loaded: once. So much
-    is taken for that as would be lost if it were wrong, and more as later forwards of the same kind
-    turn out to be as fast as believed. `left` is in tokens of plain decoding.
+    Another process runs, a page is read, a clock falls; a GPU captures the graph of a row count in
+    the first forward of it. Up to `left` tokens of plain decoding are forgiven, which come back by
+    every token, and where it was a first forward, as soon as one of its kind is as fast as
+    believed. What drafted rounds took beyond belief lately, and plain ones did not, is charged the
+    next time: drafts may be why.
     """
 
-    left: float = ALLOWANCE
-    forgiven: dict[str, float] = field(default_factory=dict)
+    left: float = _FORGIVEN
+    firsts: dict[str, float] = field(default_factory=dict)
+    repeats: float = 0.0
 
-    def usual(
-        self, kind: str, seconds: float, believed: float, one_seconds: float, *, first: bool
+    def earn(self, tokens: float) -> None:
+        """So many tokens are forgiven again."""
+        self.left = min(_FORGIVEN, self.left + tokens)
+
+    def plain(self, spent: float) -> None:
+        """A plain round took as long as `spent` tokens."""
+        excess = max(0.0, min(spent, _LONGEST) - _USUAL)
+        self.repeats = max(0.0, self.repeats - excess)
+        self.earn(excess)
+
+    def charged(
+        self, kind: str, spent: float, believed: float, most: float, *, first: bool
     ) -> float:
-        """Seconds of a forward without what only a first one takes; a row has `one_seconds`."""
-        excess = (seconds - _USUAL * believed) / one_seconds
-        if first:
-            once = max(0.0, min(excess, self.left))
-            if once:
-                self.left -= once
-                self.forgiven[kind] = self.forgiven.get(kind, 0.0) + once
-            return seconds - once * one_seconds
+        """The charge, in tokens, for a part of a round with drafts that took as long as `spent`.
+
+        Args:
+            kind: Names forwards that take equally long.
+            spent: Tokens that plain decoding gives in that time.
+            believed: The same of what was believed.
+            most: The most that it may have taken by its own work.
+            first: Whether it was the first of its kind.
+        """
+        excess = min(spent, _LONGEST) - _USUAL * believed
         if excess <= 0:
-            self.left += self.forgiven.pop(kind, 0.0)
-        return seconds
+            self.repeats *= _REMEMBERED
+            self.earn(self.firsts.pop(kind, 0.0))
+            return spent
+        repeated = min(excess, self.repeats)
+        alone = max(0.0, min(excess, most - _USUAL * believed) - repeated)
+        forgiven = alone if self.left > 0 else 0.0
+        self.left -= forgiven
+        if first:
+            self.firsts[kind] = self.firsts.get(kind, 0.0) + forgiven
+        else:
+            self.repeats += excess
+        return _USUAL * believed + repeated + alone - forgiven
+
+
+def usual(seconds: float, believed: float) -> float:
+    """Seconds of the first forward of a kind as later ones of it may take."""
+    return min(seconds, _USUAL * believed)
 
 
 @dataclass(slots=True)

@@ -258,9 +258,10 @@ class Round:
 
     `rows` counts all rows of the decode, and `alike` forwards right before it had as many; free
     chains are scored against the `committed` tokens, and some took `asked_seconds` in which nothing
-    else ran. `copies` of states took `copy_seconds`. The
-    decode is `regular` where it was one forward of what plain decoding and drafts need, and `first`
-    if none before had as many rows since the model was loaded.
+    else ran. The host's time has `planning_seconds` in which other drafters were asked and plans
+    made before the forward. `copies` of states took `copy_seconds`. The decode is `regular` where
+    it was one forward of what plain decoding and drafts need, and `first` if none before had as
+    many rows since the model was loaded.
     """
 
     rows: int
@@ -274,6 +275,7 @@ class Round:
     copies: int = 0
     copy_seconds: float = 0.0
     asked_seconds: float = 0.0
+    planning_seconds: float = 0.0
     regular: bool = True
     first: bool = False
 
@@ -305,7 +307,7 @@ class Policy(Protocol):
         """
 
     def wants(self, views: Sequence[View], other_rows: int = 0, before: int = 0) -> bool:
-        """Whether `plan` would have any of these draft; instead of it, in a round without."""
+        """Whether `plan` would have a neural source draft; instead of it, in a round without."""
 
     def trees(self, views: Sequence[View], drafts: Sequence[Draft]) -> list[Draft]:
         """Each draft with what other sources propose beside it, the likeliest nodes first."""
@@ -318,6 +320,12 @@ class Policy(Protocol):
 
     def padded(self, rows: int) -> int:
         """How many rows to decode at least, in a round that needs `rows`, after `cut`."""
+
+    def asks(self, stats: SessionStats | None) -> bool:
+        """Whether drafters are asked before the next forward, after a round that suggests it.
+
+        Else they are looked at while it runs.
+        """
 
     def even(self, rows: Sequence[int]) -> bool:
         """Whether all sessions should have as many rows as the one with the most of these.

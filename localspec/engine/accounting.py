@@ -88,6 +88,7 @@ def observation(
         copies=took.copies,
         copy_seconds=took.copy_seconds,
         asked_seconds=proposals.asked_seconds + took.late_seconds,
+        planning_seconds=proposals.planning_seconds,
         regular=took.regular,
         first=took.first,
     )

@@ -40,19 +40,27 @@ class SimulatedClock:
 
     def __init__(self) -> None:
         self._now = 0.0
+        self._deferred = self._next = 0.0
         self.running: SimulatedForward | None = None
 
     def __call__(self) -> float:
         """Seconds since the beginning."""
-        return self._now
+        now = self._now
+        self._now, self._next = now + self._next, 0.0
+        return now
 
     def charge(self, ms: float) -> None:
         """So many milliseconds have passed."""
         self._now += ms / 1000
 
+    def defer(self, ms: float) -> None:
+        """So many milliseconds will pass once the end of the forward that runs has been read."""
+        self._deferred += ms / 1000
+
     def wait(self, until: float) -> None:
         """Until then nothing happens on the host."""
         self._now = max(self._now, until)
+        self._next, self._deferred = self._next + self._deferred, 0.0
 
 
 class SimulatedForward:
@@ -76,16 +84,25 @@ class SimulatedForward:
 
 
 class SimulatedBackend:
-    """A `Backend` whose forwards are charged; target and draft each have their own history.
+    """A `Waiting` backend whose forwards are charged; target and draft each have their own history.
 
-    One that is not `apart` shares its device with the other: what it computes while a forward of
-    that is running makes it longer.
+    Where it `waits`, a forward goes on beside what is done `meanwhile`. One that is not `apart`
+    shares its device with the other: what it computes while a forward of that is running makes it
+    longer.
     """
 
     def __init__(
-        self, backend: Backend, history: History, clock: SimulatedClock, *, apart: bool = False
+        self,
+        backend: Backend,
+        history: History,
+        clock: SimulatedClock,
+        *,
+        apart: bool = False,
+        waits: bool = False,
     ) -> None:
         self._apart = apart
+        self.waits = waits
+        self.meanwhile: Callable[[], None] = lambda: None
         self.n_vocab, self.n_slots = backend.n_vocab, backend.n_slots
         self.max_rows = backend.max_rows
         self._sharing = backend if isinstance(backend, Sharing) else None
@@ -156,7 +173,10 @@ class SimulatedBackend:
         running = self._clock.running
         if running is not None and not running.done and not self._apart:
             running.ended += ms / 1000
-        self._clock.charge(ms)
+        ended = self._clock() + ms / 1000
+        if self.waits:
+            self.meanwhile()
+        self._clock.wait(ended)
         return logits
 
     def start(self, rows: Sequence[Row]) -> SimulatedForward:
@@ -214,11 +234,13 @@ class SimulatedPolicy:
         return self._policy.likely(stats)
 
     def plan(self, views: Sequence[View], other_rows: int = 0, before: int = 0) -> list[Plan]:
-        """As the policy does."""
+        """As the policy does, after drafters of sessions that have some were asked."""
+        self._clock.charge(self._host.asked_ms * sum(view.stats is not None for view in views))
         return self._policy.plan(views, other_rows, before)
 
     def wants(self, views: Sequence[View], other_rows: int = 0, before: int = 0) -> bool:
-        """As the policy does."""
+        """As the policy does, while a forward runs; what the host does in such a round follows."""
+        self._clock.defer(self._host_ms(len(views)))
         return self._policy.wants(views, other_rows, before)
 
     def trees(self, views: Sequence[View], drafts: Sequence[Draft]) -> list[Draft]:
@@ -229,8 +251,11 @@ class SimulatedPolicy:
         """As the policy does; the last word on what a round verifies."""
         cuts = self._policy.cut(views, drafts, other_rows)
         if views:
-            self._clock.charge(self._host.work_ms(len(views) + sum(cuts)))
+            self._clock.charge(self._host_ms(len(views) + sum(cuts)))
         return cuts
+
+    def _host_ms(self, rows: int) -> float:
+        return self._host.round_ms + (rows - 1) * self._host.row_ms
 
     def paid(self, views: Sequence[View], nodes: Sequence[int], other_rows: int = 0) -> list[int]:
         """As the policy does."""
@@ -241,6 +266,10 @@ class SimulatedPolicy:
     def padded(self, rows: int) -> int:
         """As the policy does."""
         return self._policy.padded(rows)
+
+    def asks(self, stats: SessionStats | None) -> bool:
+        """As the policy does."""
+        return self._policy.asks(stats)
 
     def even(self, rows: Sequence[int]) -> bool:
         """As the policy does."""
@@ -355,7 +384,8 @@ class SimulatedHardware:
         """The backend with the prices of its role."""
         forwards = self._machine.target if role == "target" else self._machine.draft
         apart = self._machine.draft_is_apart
-        return SimulatedBackend(backend, History(forwards), self.clock, apart=apart)
+        waits = role == "target" and self._machine.waits
+        return SimulatedBackend(backend, History(forwards), self.clock, apart=apart, waits=waits)
 
     @property
     def has_head(self) -> bool:

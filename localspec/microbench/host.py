@@ -192,6 +192,9 @@ class _TimedPolicy:
     def padded(self, rows: int) -> int:
         return self.policy.padded(rows)
 
+    def asks(self, stats: SessionStats | None) -> bool:
+        return self.policy.asks(stats)
+
     def even(self, rows: Sequence[int]) -> bool:
         return self.policy.even(rows)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from control.simulator import CONFIDENCES, Device, Machine, Outcome, Text, Track, accepted
@@ -85,7 +85,11 @@ class Other:
 
 
 class Controlled:
-    """The controller at work on one text, with everything it needs around it."""
+    """The controller at work on one text, with everything it needs around it.
+
+    `held_up` are the rows of the target that a drafted round takes more, by how many there were
+    before; `spikes` is the share of forwards that seem to take three times as long.
+    """
 
     def __init__(
         self,
@@ -103,6 +107,8 @@ class Controlled:
         prefill: float = 100.0,
         useless: int = 0,
         others: Sequence[Other] = (),
+        held_up: Callable[[int], float] = lambda _drafted: 0.0,
+        spikes: float = 0.02,
     ) -> None:
         self.rng = random.Random(seed)  # noqa: S311 — a simulation
         self.machine = machine
@@ -117,6 +123,8 @@ class Controlled:
         self.useless = [Useless(f"useless {number}", seed) for number in range(useless)]
         self.target_confidence = CONFIDENCES[text.bucket[0]]
         self.stats = self.controller.open_session()
+        self.held_up, self.spikes = held_up, spikes
+        self.drafted_rounds = 0
         self.others = {each.name: each for each in others}
         row = machine.row_seconds
         for each in others:
@@ -175,6 +183,9 @@ class Controlled:
             self.read[tail.signals[0].source] = read
         rows = max(1 + len(draft), self.controller.padded(1 + len(draft)))
         target, host = device.decode(position, rows), device.at(position).host
+        if draft or drafted is not None:
+            target += self.held_up(self.drafted_rounds)
+            self.drafted_rounds += 1
         outcome.time += target + host + cost
         for place in range(position, position + kept + 1):
             self.target_confidence += (
@@ -230,5 +241,5 @@ class Controlled:
         return tail, Drafted(name, pending, depth, seconds, changes=changes, first=first), cost
 
     def _noise(self) -> float:
-        spike = 3.0 if self.rng.random() < 0.02 else 1.0
+        spike = 3.0 if self.rng.random() < self.spikes else 1.0
         return spike * self.rng.lognormvariate(0, self.machine.noise)

@@ -84,8 +84,8 @@ class FixedDepth:
         return plans
 
     def wants(self, views: Sequence[View], other_rows: int = 0, before: int = 0) -> bool:
-        """Whatever there is."""
-        return any(plan.base or plan.extend for plan in self.plan(views, other_rows, before))
+        """Wherever it would."""
+        return any(plan.extend for plan in self.plan(views, other_rows, before))
 
     def trees(self, views: Sequence[View], drafts: Sequence[Draft]) -> list[Draft]:
         """As they come."""
@@ -105,6 +105,11 @@ class FixedDepth:
     def padded(self, rows: int) -> int:
         """No more rows than are needed."""
         return rows
+
+    def asks(self, stats: SessionStats | None) -> bool:
+        """Always."""
+        del stats
+        return True
 
     def even(self, rows: Sequence[int]) -> bool:
         """Every other round, so that both ways are tried."""

@@ -25,7 +25,7 @@ MACHINE = Machine(
     "made up",
     Forwards({1: 5.0, 16: 9.0}, change_ms=2.0, settle_ms=0.5, look_ms=0.01),
     Forwards({1: 0.5, 16: 1.0}, change_ms=0.25),
-    Host(0.3, 0.02),
+    Host(0.3, 0.02, 0.1),
     Head(0.125),
 )
 
@@ -138,7 +138,8 @@ def test_the_clock_is_the_sum_of_the_tables_times(harness: Harness) -> None:
     forwards_ms = run.target.charged_ms(MACHINE.target) + run.draft.charged_ms(MACHINE.draft)
     rounds = sum(session.meter.rounds for session in run.sessions)
     drafted = sum(session.meter.drafted for session in run.sessions)
-    host_ms = rounds * MACHINE.host.round_ms + drafted * MACHINE.host.row_ms
+    round_ms = MACHINE.host.round_ms + MACHINE.host.asked_ms
+    host_ms = rounds * round_ms + drafted * MACHINE.host.row_ms
     assert drafted > 0
     assert run.draft.seen
     assert run.head.asked > 0
@@ -156,7 +157,8 @@ def test_meters_share_that_time_out_and_nothing_is_left_over(harness: Harness) -
         parts = meter.draft_seconds + meter.verify_seconds + meter.host_seconds
         assert whole == pytest.approx(parts)
         assert 1000 * meter.host_seconds == pytest.approx(
-            meter.rounds * MACHINE.host.round_ms + meter.drafted * MACHINE.host.row_ms
+            meter.rounds * (MACHINE.host.round_ms + MACHINE.host.asked_ms)
+            + meter.drafted * MACHINE.host.row_ms
         )
 
 

@@ -45,6 +45,7 @@ class Proposals:
     drafts: list[Draft]
     drafted: list[Drafted]
     asked_seconds: float = 0.0
+    planning_seconds: float = 0.0
 
     @property
     def seconds(self) -> float:
@@ -187,8 +188,10 @@ class Drafting:
             before: Rows of the target's latest forward.
             spare: Nodes that there are cells for, beside the tokens of each session.
         """
+        began = self._clock()
         views = [self._view(session, context, spare) for session in sessions]
         plans = self.policy.plan(views, other_rows, before)
+        planning_seconds = self._clock() - began - sum(sum(view.asked.values()) for view in views)
         drafts = [plan.base for plan in plans]
         drafted = []
         asked_seconds = sum(sum(view.asked.values()) for view in views)
@@ -206,12 +209,12 @@ class Drafting:
         cuts = self.policy.cut(views, drafts, other_rows)
         heads = [draft.head(max(cut, draft.drawn)) for draft, cut in zip(drafts, cuts, strict=True)]
         heads = self._filled(sessions, views, heads, other_rows)
-        return Proposals(sessions, views, heads, drafted, asked_seconds)
+        return Proposals(sessions, views, heads, drafted, asked_seconds, planning_seconds)
 
     def look(
         self, sessions: list[Session], context: int, other_rows: int, before: int, spare: int
     ) -> tuple[list[View], bool]:
-        """The views `propose` would look at, and whether drafting would pay. Nothing is drafted."""
+        """The views `propose` would look at, and what `wants` says. Nothing is drafted."""
         views = [self._view(session, context, spare) for session in sessions]
         return views, self.policy.wants(views, other_rows, before)
 

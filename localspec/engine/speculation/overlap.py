@@ -19,7 +19,9 @@ class OverlappedDrafting:
     To ask takes host time, which a fast device spends idle, and most often nothing comes of it.
     After a round that drafted nothing a session is calm: it is looked at while the next forward
     runs, which costs nothing there, and is asked again before one as soon as a copy has foretold
-    the token that came, or a look says that drafting would pay. A copy so begins one token late.
+    the token that came, or a look says that a neural source would pay. A copy so begins one token
+    late. Where asking has not repaid itself lately (`Policy.asks`) it is seldom asked, also after a
+    draft.
 
     That is for backends that wait (`engine/waiting.py`); else no session is calm. With `overlap`
     drafts are continued while the target verifies them (`continuation.py`), on any backend.
@@ -109,13 +111,15 @@ class OverlappedDrafting:
         if self._continuation is not None:
             self._continuation.settle(outcomes)
         self._calm.clear()
-        if self._wanted or not waits:
+        if not waits:
             return
         for session, view in zip(proposals.sessions, proposals.views, strict=True):
             outcome = outcomes.get(session)
-            if outcome is None or outcome.draft or view.always:
+            if outcome is None or view.always:
                 continue
-            if not any(_foretold(chain, outcome.advance.tokens) for chain in view.free):
+            foretold = any(_foretold(chain, outcome.advance.tokens) for chain in view.free)
+            suggests = self._wanted or foretold or bool(outcome.draft)
+            if not suggests or not self._drafting.policy.asks(view.stats):
                 self._calm.add(session)
 
 
