@@ -108,7 +108,7 @@ class Client:
             return cls(Path(host.removeprefix("unix://")))
         if host:
             return cls(tcp=_loopback(host), token=_token())
-        if not paths.config_file().exists():
+        if not paths.is_configured():
             return cls()
         from localspec import config  # noqa: PLC0415  the import costs more than a whole call
 

@@ -31,7 +31,7 @@ def read(path: Path) -> str | None:
     except FileNotFoundError:
         return None
     except OSError as error:
-        fix = f"ls -ld {shlex.quote(str(path))}  # what stands there, and who may read it"
+        fix = f"See what stands there: ls -ld {shlex.quote(str(path))}"
         raise ConfigError(f"{path} cannot be read: {unreadable(error)}.", fix=fix) from error
     if len(data) > MAX_BYTES:
         raise ConfigError(

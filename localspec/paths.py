@@ -66,6 +66,14 @@ def config_file() -> Path:
     return Path(moved) if moved else _of_home(platformdirs.user_config_dir) / "config.toml"
 
 
+def is_configured() -> bool:
+    """Whether there is a configuration file; also where its directory lets nobody look."""
+    try:
+        return config_file().exists()
+    except PermissionError:
+        return True
+
+
 def models_dir() -> Path:
     """The default models directory; it need not exist."""
     moved = os.environ.get("LOCALSPEC_MODELS")

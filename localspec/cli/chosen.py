@@ -49,7 +49,7 @@ class Chat(NamedTuple):
 
 def chat() -> Chat:
     """The settings of the chat: without a config.toml the defaults, and nothing is read."""
-    if not paths.config_file().exists():
+    if not paths.is_configured():
         return Chat()
     found = settings().chat
     return Chat(found.keep, found.theme, found.verbose)
@@ -57,7 +57,7 @@ def chat() -> Chat:
 
 def models_directory() -> Path:
     """The directory of models; as for `chat`, without a config.toml no settings are read."""
-    chosen = settings().models.directory if paths.config_file().exists() else ""
+    chosen = settings().models.directory if paths.is_configured() else ""
     return Path(chosen).expanduser() if chosen else paths.models_dir()
 
 
@@ -77,7 +77,7 @@ def files(model: str) -> tuple[Path, Path | None]:
 
 def adapters(registry: Registry, model: Model) -> list[str]:
     """A sentence for each LoRA adapter of a model, or why one of the configuration has no use."""
-    table = settings().models.adapters if paths.config_file().exists() else {}
+    table = settings().models.adapters if paths.is_configured() else {}
     try:
         found = registry.adapters(model, table, paths.config_file().parent)
     except LocalSpecError as error:
@@ -87,7 +87,7 @@ def adapters(registry: Registry, model: Model) -> list[str]:
 
 def upstream_models() -> list[str]:
     """Names of models that other servers answer for."""
-    if not paths.config_file().exists():
+    if not paths.is_configured():
         return []
     return [model for upstream in settings().upstream.values() for model in upstream.models]
 
@@ -100,5 +100,6 @@ def tell(error: ConfigError | None) -> None:
     context.meta[_TOLD] = True
     from localspec.cli.columns import columns, hung  # noqa: PLC0415  only when things go wrong
 
-    said = f"warning: {error} Until then the last good configuration is in force, or the defaults."
+    force = "The last good configuration is in force, or the defaults."
+    said = f"warning: {error.message} {force} {error.fix}"
     click.echo(hung("", said, columns(sys.stderr)), err=True)

@@ -10,7 +10,26 @@ from localspec.errors import RequestError, TooLarge
 MAX_INPUT_BYTES = 8 * 1024 * 1024
 """As much as the daemon takes in one request by default."""
 
-_PICTURES = (b"\x89PNG", b"\xff\xd8\xff", b"GIF87a", b"GIF89a", b"II*\x00", b"MM\x00*")
+_PICTURES = {
+    b"\x89PNG": "png", b"\xff\xd8\xff": "jpeg", b"GIF8": "gif", b"BM": "bmp", b"RIFF": "webp",
+    b"II*\x00": "tiff", b"MM\x00*": "tiff",
+}  # fmt: skip
+"""First bytes of pictures, and their media types."""
+
+
+def picture(data: bytes) -> str:
+    """The media type's name of a picture, "" for other data."""
+    found = next((name for first, name in _PICTURES.items() if data.startswith(first)), "")
+    return found if found != "webp" or data[8:12] == b"WEBP" else ""
+
+
+def check_picture(origin: object, kind: str) -> None:
+    """Refuse the one kind that the worker does not decode. Raises RequestError."""
+    if kind == "tiff":
+        raise RequestError(
+            f"{origin} is a picture in TIFF, which no model is shown.",
+            fix="Save it as PNG or JPEG.",
+        )
 
 
 def gather(prompt: str | None, files: tuple[Path, ...], stdin: TextIO) -> str:
@@ -37,18 +56,26 @@ def read(path: Path) -> str:
 def _text(data: bytes, origin: str) -> str:
     if len(data) > MAX_INPUT_BYTES:
         raise TooLarge(f"{origin} is larger than {MAX_INPUT_BYTES >> 20} MiB.")
-    if data.startswith(_PICTURES) or data[8:12] == b"WEBP":
-        raise RequestError(
-            f"{origin} is a picture, and is no text.",
-            fix="/image PATH attaches it, and so does localspec chat -f.",
-        )
     try:
-        return data.decode()
+        text = data.decode()
     except UnicodeDecodeError as error:
+        _refuse_picture(data, origin)
         raise RequestError(
             f"{origin} is not UTF-8 text: {error.reason} at byte {error.start}.",
             fix="Convert it, for example with iconv -f latin1 -t utf-8.",
         ) from error
+    if "\0" in text:  # a text may begin with BM, but not with a whole header
+        _refuse_picture(data, origin)
+    return text
+
+
+def _refuse_picture(data: bytes, origin: str) -> None:
+    if kind := picture(data):
+        check_picture(origin, kind)
+        raise RequestError(
+            f"{origin} is a picture, and is no text.",
+            fix="/image PATH attaches it, and so does localspec chat -f.",
+        )
 
 
 def fenced(name: str, text: str) -> str:

@@ -7,21 +7,11 @@ from pathlib import Path
 
 from localspec import paths
 from localspec.chats.transcript import Conversation
-from localspec.cli.material import MAX_INPUT_BYTES
+from localspec.cli.material import MAX_INPUT_BYTES, check_picture, picture
 from localspec.errors import RequestError, TooLarge
 
-_KINDS = {
-    b"\x89PNG": "png", b"\xff\xd8\xff": "jpeg", b"GIF8": "gif", b"BM": "bmp", b"RIFF": "webp",
-}  # fmt: skip
-"""First bytes of the formats that the worker decodes, and their media types."""
 _MOST_BYTES = MAX_INPUT_BYTES * 3 // 4 - 64 * 1024
 """As much as fits into one request in base64, beside some text."""
-
-
-def kind(data: bytes) -> str:
-    """The media type's name of a picture, "" for other data."""
-    found = next((name for first, name in _KINDS.items() if data.startswith(first)), "")
-    return found if found != "webp" or data[8:12] == b"WEBP" else ""
 
 
 def is_picture(path: Path) -> bool:
@@ -31,7 +21,7 @@ def is_picture(path: Path) -> bool:
     """
     try:
         with paths.open_regular(path) as file:
-            return bool(kind(file.read(12)))
+            return bool(picture(file.read(12)))
     except OSError:
         return False
 
@@ -42,7 +32,7 @@ def attach(conversation: Conversation, path: Path) -> str:
     Raises RequestError for what is no picture, TooLarge for one that no request holds.
     """
     data = _read(path)
-    uri = f"data:image/{kind(data)};base64,{base64.b64encode(data).decode()}"
+    uri = f"data:image/{picture(data)};base64,{base64.b64encode(data).decode()}"
     number, label = 1, f"[image: {path.name}]"
     while conversation.images.get(label, uri) != uri:
         number += 1
@@ -57,11 +47,12 @@ def _read(path: Path) -> bytes:
             data = file.read(_MOST_BYTES + 1)
     except OSError as error:
         raise RequestError(f"{path} cannot be read: {error.strerror}.") from error
-    if not kind(data):
+    if not (kind := picture(data)):
         raise RequestError(
             f"{path} is no picture in PNG, JPEG, WebP, GIF or BMP.",
             fix="/file PATH attaches a text.",
         )
+    check_picture(path, kind)
     if len(data) > _MOST_BYTES:
         raise TooLarge(f"{path} is larger than {_MOST_BYTES >> 20} MiB.", fix="Scale it down.")
     return data

@@ -38,6 +38,10 @@ class Embed(msgspec.Struct, frozen=True, tag="embed"):
     query: str | None = None
 
 
+NOT_RUNNING = "no active completion for this id"
+"""The answer where the request has ended, or never was, in llama-server's words."""
+
+
 class EndThoughts(msgspec.Struct, frozen=True, tag="end_thoughts"):
     """Ends the thoughts of the answer `request`; the answer's text is the reason why it cannot."""
 

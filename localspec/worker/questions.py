@@ -18,6 +18,7 @@ from localspec.wire.messages import (
     Render,
     Tokenize,
 )
+from localspec.wire.questions import NOT_RUNNING
 from localspec.worker.limits import MAX_PROMPT_BYTES
 
 if TYPE_CHECKING:
@@ -71,7 +72,7 @@ def end_thoughts(asked: EndThoughts, running: Iterable[PreparedRequest]) -> Ques
     """End the thoughts of one of the running requests; the answer's text says why it was not."""
     found = next((each for each in running if each.request.id == asked.request), None)
     if found is None:
-        why = "no active completion for this id"
+        why = NOT_RUNNING
     elif not isinstance(found.constraint, ThoughtLimit):
         why = "the format of this completion marks no thoughts that could be ended"
     else:

@@ -79,6 +79,8 @@ def test_an_image_that_the_model_cannot_see_leaves_by_itself(
     [
         (b"x = 1", "is no picture in PNG"),
         (b"RIFF0000WAVE", "is no picture"),
+        (b"II*\0\x08\0\0\0", "is a picture in TIFF"),
+        (b"MM\0*\0\0\0\x08", "is a picture in TIFF"),
         (None, "No such file"),
     ],
 )

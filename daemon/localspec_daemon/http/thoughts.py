@@ -13,6 +13,7 @@ from aiohttp import web
 
 from localspec.errors import DaemonError, RequestError
 from localspec.wire.messages import EndThoughts, Generate, QuestionAnswer
+from localspec.wire.questions import NOT_RUNNING
 from localspec_daemon.api.bodies import decode, identity
 from localspec_daemon.api.types.llama_server import Controlled
 from localspec_daemon.http.access import body, caller
@@ -22,8 +23,6 @@ from localspec_daemon.http.serve import SUPERVISOR
 from localspec_daemon.supervisor.model import Model
 from localspec_daemon.supervisor.resumption import Stream
 from localspec_daemon.supervisor.worker import Worker
-
-NOT_RUNNING = "no active completion for this id"
 
 
 class ControlRequest(msgspec.Struct):
