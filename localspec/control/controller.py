@@ -118,9 +118,10 @@ class Controller:
 
     def asks(self, stats: SessionStats | None) -> bool:
         """Whether asking drafters before a forward has lately repaid itself, and may be of use."""
-        if self.feedback.plain_due or stats is None:
+        takes = self.feedback.takes(DRAFTERS)
+        if self.feedback.plain_due or stats is None or not takes:
             return not self.feedback.plain_due
-        return self.feedback.asking(DRAFTERS, stats).due(self.feedback.takes(DRAFTERS))
+        return self.feedback.asking(DRAFTERS, stats).due(takes)
 
     def likely(self, stats: SessionStats | None) -> Callable[[Sequence[Signal]], bool]:
         """Whether a free chain may be worth another node: while all of it may well survive."""

@@ -30,9 +30,9 @@ _SHARE = 0.02
 """Of what a round shows, in what a new answer begins with."""
 DRAFTERS = "drafters"
 """Names all of them, as one source that takes the host some time to ask."""
-_LONGEST_ASKING, _MOST_BROUGHT = 4.0, 10.0
-"""Asking took at most so many times what it takes by now, and brings so many times that at most:
-one long copy keeps a session asking for some fifty rounds."""
+_LONGEST_ASKING, _FIRST_BROUGHT, _MOST_BROUGHT = 4.0, 1.5, 10.0
+"""Asking took at most so many times what it takes by now. It brings so many times that at first,
+which lasts for eight rounds in vain, and at most: one long copy lasts for some fifty."""
 _HELD_UP = 6.0
 """A token read or drafted costs at most one of plain decoding. A round that takes this many tokens
 more was held up by something else, a stopped process or another program."""
@@ -227,7 +227,7 @@ class PolicyFeedback:
         took = round_.planning_seconds + sum(sum(view.asked.values()) for view in round_.views)
         took = min(took, _LONGEST_ASKING * (self.takes(DRAFTERS) or took))
         brought = min(saved + took, _MOST_BROUGHT * took)
-        self._expected_savings.setdefault(DRAFTERS, took)
+        self._expected_savings.setdefault(DRAFTERS, _FIRST_BROUGHT * took)
         self.asked(DRAFTERS, stats, took, max(0.0, brought))
 
     def _charged(self, part: _Part, most: float, one_seconds: float) -> float:
