@@ -287,9 +287,9 @@ class DraftRequest:
     as far as reading them in the same forward pays. A drafter calls it at most once for each
     forward; where it agrees with a guess it gets several nodes from one forward.
 
-    A drafter with pending tokens reads at most `read` of them now, `stride` in a forward. One that
-    is `Skipping` leaves out the oldest `skip` of them from now on. With `siblings` a
-    drafter that knows second choices hangs one beside each node; these are not counted in `budget`.
+    A drafter with pending tokens reads at most `read` of them now. One that is `Skipping` leaves
+    out the oldest `skip` of them from now on. With `siblings` a drafter that knows second choices
+    hangs one beside each node; these are not counted in `budget`.
     """
 
     session: DraftSession
@@ -298,7 +298,6 @@ class DraftRequest:
     worth: Callable[[Sequence[Signal]], bool]
     guess: Callable[[Draft], Sequence[Token]] = _no_guess
     read: int = READ_ROWS
-    stride: int = READ_ROWS
     skip: int = 0
     siblings: bool = False
 

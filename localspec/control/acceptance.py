@@ -27,8 +27,11 @@ _MEMORY = 0.997
 _SURE = 0.999
 """No estimate is surer, so that a session's correction can still move it."""
 
-_LIKELY = 1 / 64
-"""A node that survives less often is not worth verifying wherever rows cost anything."""
+LEAST_CHANCE = 1 / 64
+"""A node that survives less often is not worth a row, or a forward, wherever these cost anything;
+one in a row that is as good as paid is charged as many tokens: beliefs about neighbouring row
+counts differ by their noise. Where rows are free, three of a hundred are accepted
+(docs/internals/measured.md)."""
 
 _WEIGHT_TOKENS = 6.0
 """Tokens of cost for which the doubt counts that an answer begins with."""
@@ -37,9 +40,6 @@ _MEMORY_OF_DRAFTS = 0.99
 _LOCAL_RATE = 0.2
 _LOCAL_LIMIT = 3.0
 """A session's correction in log-odds: about 4 surprises move it by one."""
-
-
-_NOTHING = (0.0, 0.0)
 
 _Counts: TypeAlias = dict[tuple[str, int], list[float]]
 """Accepted and observed nodes by source and bucket; decayed."""
@@ -133,7 +133,7 @@ class Acceptance:
     def estimate(self, signal: Signal, local: SessionAcceptance | None = None) -> float:
         """Probability that this node is accepted, given that its parent was."""
         key = signal.source, signal.bucket
-        accepted, observed = self._counts.get(key, _NOTHING)
+        accepted, observed = self._counts.get(key, (0.0, 0.0))
         if local is not None and (counts := local.counts.get(key)) is not None:
             accepted, observed = accepted + counts[0], observed + counts[1]
         average = (accepted + _PRIOR_WEIGHT * signal.prior) / (observed + _PRIOR_WEIGHT)
@@ -187,7 +187,7 @@ class Acceptance:
             nonlocal alive
             if signals:
                 alive *= self.estimate(signals[-1], local)
-            return alive > _LIKELY
+            return alive > LEAST_CHANCE
 
         return goes_on
 

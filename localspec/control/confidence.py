@@ -20,6 +20,8 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from localspec.control.memory import SESSION, moved
+
 Array: TypeAlias = NDArray[np.float64]
 
 DEPTH = 16
@@ -28,8 +30,6 @@ LEVEL_EDGES = (0.43, 0.6, 0.82, 0.945, 0.985)
 """Where one level of confidence ends and the next begins."""
 TARGET_CONFIDENCES = (0.45, 0.55, 0.65, 0.75, 0.84, 0.91, 0.96, 0.99)
 """How sure the target is of a text on average: knots, between which shares are interpolated."""
-MIDDLE_TARGET_CONFIDENCE = 0.84
-"""Assumed for a text of which nothing is known."""
 
 _FIRST_CHANCES = np.array([0.28, 0.47, 0.7, 0.9, 0.97, 0.996])
 """Mean chance of acceptance in each level."""
@@ -51,8 +51,8 @@ _FIRST_SHARES = np.array(
 built-in suite."""
 _FIRST_WEIGHT = 40.0
 """Observed nodes that the first shares of each target confidence count for."""
-_MEMORY, _CHANCE_RATE = 0.998, 0.02
-"""Forgetting per node, of a target confidence's counts and of a level's chance."""
+_MEMORY = 0.998
+"""Of a target confidence's counts, by the node."""
 
 
 class DraftConfidence:
@@ -67,7 +67,7 @@ class DraftConfidence:
         for chance in chances:
             knot, share = _place(TARGET_CONFIDENCES, target_confidence)
             where = bisect_right(LEVEL_EDGES, chance)
-            self.chances[where] += _CHANCE_RATE * (chance - self.chances[where])
+            self.chances[where] = moved(self.chances[where], chance, SESSION)
             for row, weight in ((knot, 1 - share), (knot + 1, share)):
                 self._counts[row] *= _MEMORY**weight
                 self._counts[row, where] += weight
@@ -122,11 +122,11 @@ def _place(knots: Sequence[float], value: float) -> tuple[int, float]:
 
 # --- optimal stopping -----------------------------------------------------------------------------
 
-_HAZARDS = (0, 0.01, 0.03, 0.06, 0.1, 0.15, 0.2, 0.3, 0.4, 0.55, 0.7, 0.9, 1.2, 1.6, 2.2, 3.0, 4.0)
-_ALIVE = np.exp(-np.array(_HAZARDS))
-"""Chances that a whole draft survives: knots, between which worths are interpolated."""
-_FALLING: list[float] = (-_ALIVE).tolist()
-"""The same, ascending."""
+_FALLING = [
+    -math.exp(-hazard / 100)
+    for hazard in (0, 1, 3, 6, 10, 15, 20, 30, 40, 55, 70, 90, 120, 160, 220, 300, 400)
+]
+"""Chances that a whole draft survives, negative and so ascending: knots of the worths."""
 
 
 def _between(knots: Array, values: Array) -> tuple[NDArray[np.intp], Array]:
@@ -170,7 +170,7 @@ class StoppingTable:
         """A draft that goes on after nodes with this survival, those included."""
         nodes = len(survival)
         alive = survival[-1] if survival else 1.0
-        if nodes >= DEPTH or alive < _ALIVE[-1]:
+        if nodes >= DEPTH or -alive > _FALLING[-1]:
             return Ahead(-math.inf, 0.0)
         before, share = _place(_FALLING, -alive)
         knot, turn = _place(TARGET_CONFIDENCES, target_confidence)
@@ -203,8 +203,9 @@ def solve(confidence: DraftConfidence, prices: Sequence[float], step: float) -> 
         step: Tokens that drafting one node costs.
     """
     target_confidence = np.array(TARGET_CONFIDENCES)[:, None]
-    alive = _ALIVE[:, None] * confidence.chances
-    fall = _towards(-_ALIVE, -alive)
+    falling = np.array(_FALLING)
+    alive = -falling[:, None] * confidence.chances
+    fall = _towards(falling, -alive)
     turn = _towards(
         target_confidence[:, 0],
         target_confidence + _NEWS * (confidence.chances - target_confidence),
@@ -213,7 +214,7 @@ def solve(confidence: DraftConfidence, prices: Sequence[float], step: float) -> 
         alive.T[:, :, None],
         confidence.shares.T[:, None, :],
     )  # (level, alive, target_confidence)
-    tables = np.zeros((2, DEPTH + 1, len(_ALIVE), len(TARGET_CONFIDENCES)))
+    tables = np.zeros((2, DEPTH + 1, len(_FALLING), len(TARGET_CONFIDENCES)))
     for nodes in range(DEPTH - 1, -1, -1):
         on, accepted = fall @ tables[:, None, nodes + 1] @ turn
         kept = gain - (prices[nodes + 1] - prices[nodes]) + np.maximum(on, 0.0)

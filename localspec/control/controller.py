@@ -11,42 +11,24 @@ decisions.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from itertools import takewhile
-from operator import attrgetter
 from typing import Any
 
-from localspec.control import paid_rows
-from localspec.control.acceptance import Acceptance
-from localspec.control.batch_cost import BatchCost, ExpectedSaving
+from localspec.control.acceptance import LEAST_CHANCE, Acceptance
+from localspec.control.batch_cost import BatchCost, ExpectedSaving, batch_cost_of
 from localspec.control.confidence import DEPTH, StoppingTable, news, solve
 from localspec.control.costs import Costs
-from localspec.control.cutting import Candidate, cut
+from localspec.control.cutting import Candidate, added_seconds, cut, spare
 from localspec.control.feedback import DRAFTERS, PolicyFeedback
 from localspec.control.forwards import Layout
-from localspec.control.round import (
-    STALL_SECONDS,
-    Plan,
-    Round,
-    SessionStats,
-    View,
-)
-from localspec.control.slow_sources import lead
-from localspec.control.split_cost import batch_cost_of
-from localspec.control.weighing import (
-    LEAST,
-    NONE,
-    Option,
-    Weighing,
-    backlogged,
-    each_round,
-    handovers,
-    shares,
-)
-from localspec.types import READ_ROWS, STEPS, Draft, Signal
+from localspec.control.round import STALL_SECONDS, Plan, Round, SessionStats, View
+from localspec.control.weighing import WINDOW, Option, Weighing, lead, shares
+from localspec.types import READ_ROWS, Draft, Signal
 
-ADVANTAGE = 1.1
-"""Margin of drafts over plain decoding: the best of noisy estimates is too high."""
+ADVANTAGE = 0.1
+"""Tokens by which drafts must promise more than plain decoding: the best of noisy estimates is too
+high."""
 _GUESS_LEAST = 0.25
 """A less likely guess is not read along: a few rows more may cost a forward much more than reading
 a prompt tells."""
@@ -55,8 +37,6 @@ _GUESS_COST = 0.15
 _GRAIN = 0.1
 """Prospects are solved for rates this far apart (as logarithms), and kept for some rounds."""
 _KEPT_ROUNDS = 64
-_CELLS_GRAIN = 256
-"""And for texts that differ in length by less than this."""
 _SIBLING = 0.1
 """A second choice is the target's token about so often: it is asked for where a row costs less."""
 
@@ -84,7 +64,7 @@ class Controller:
         self.feedback = PolicyFeedback(costs, acceptance, multiple)
         self._multiple = multiple
         self._layout: Layout = layout
-        self._batch_cost = self._steady = BatchCost(costs, multiple, multiple=multiple)
+        self._batch_cost = BatchCost(costs, multiple, multiple=multiple)
         self._stopping_tables: dict[tuple[Any, ...], StoppingTable] = {}
         self._rounds = 0
         self._plain = False
@@ -93,7 +73,7 @@ class Controller:
         """Rows are put into forwards in another way from now on. Between rounds."""
         self._multiple = self.feedback.multiple = multiple
         self._layout = layout
-        self._batch_cost = self._steady = BatchCost(self.costs, multiple, multiple=multiple)
+        self._batch_cost = BatchCost(self.costs, multiple, multiple=multiple)
         self._stopping_tables.clear()
 
     def open_session(self) -> SessionStats:
@@ -142,21 +122,19 @@ class Controller:
         self._batch_cost = batch_cost = batch_cost_of(
             self.costs, needs, before, savings, self._multiple, self._layout
         )
-        self._steady = batch_cost.steady
         forced = any(view.always for view in views)
         self._plain = self.feedback.plain_due and not other_rows and not forced
         if self._plain:
-            return [_PLAIN] * len(views)
+            return [Plan(Draft(), None, 0, _never)] * len(views)
         rate = self._rate(views)
         plans = []
         for place, view in enumerate(views):
             self._batch_cost = batch_cost.seen_by(place, needs)
-            self._steady = self._batch_cost.steady
             rows = sum(needs)
             option = self._choose(view, view.stats or SessionStats(), rows, rate)
             plans.append(self._as_plan(view, option, rows, rate, others=len(views) - 1))
             needs[place] += batch_cost.extra_rows(option.nodes)
-        self._batch_cost, self._steady = batch_cost, batch_cost.steady
+        self._batch_cost = batch_cost
         return plans
 
     def wants(self, views: Sequence[View], other_rows: int = 0, before: int = 0) -> bool:
@@ -177,149 +155,38 @@ class Controller:
         pace = sum(speeds) / self.costs.target(1) if speeds and min(speeds) > 0 else 0.0
         return max(plain, pace)
 
-    def _left(self, view: View, stats: SessionStats) -> float:
-        """Seconds that this session may still lose, by its own clock."""
-        return stats.regret_budget.left(view.elapsed_seconds)
-
-    def _risk(self, view: View, stats: SessionStats, rate: float) -> float:
-        """Seconds that this session may lose by one draft."""
-        if view.always:
-            return math.inf
-        return min(self._left(view, stats), self.feedback.left / rate)
-
     def _choose(self, view: View, stats: SessionStats, rows: int, rate: float) -> Option:
-        """The option of most worth.
-
-        All have to promise more by what such promises have lately been false by, and a neural one
-        more than the best free chain; the rest of the session must repay what it has to read first.
-        """
-        chains = [
-            (chain, self.acceptance.survival(chain.signals, stats.local)) for chain in view.free
-        ]
-        left, risk = self._left(view, stats), self._risk(view, stats, rate)
-        doubted = stats.copies_cost
-        if not self._batch_cost.free and stats.asking.keys() <= {DRAFTERS, *view.asked}:
-            self.feedback.expect_saving(stats, [survival for _, survival in chains], rate)
-        copies = [
-            self._copy(chain, survival, rows, doubted * rate, view.cells, risk, stats.copies.kept)
-            for chain, survival in chains
-        ]
-        carried = [*self._carried(view, stats, rows, rate, risk)]
-        free = max([*carried, *copies], key=attrgetter("worth"), default=Option())
-        if free in carried:
-            doubted = 1.0  # it is no copy
-        if free.worth <= 0 and doubted > 1 and not view.always:
-            free = Option()  # `cut` believes what is promised
-        promises = [*self._neural(view, chains, rows, rate)]
-        if view.asked:
-            self._weigh(view, stats, copies, promises, rate)
-        copied = max(0.0, free.gain - (free.gain - free.worth) / doubted)
+        """The option of most worth for one session; what free chains could save is learned."""
+        left = stats.regret_budget.left(view.elapsed_seconds)
         weighing = Weighing(
-            self.costs, self._batch_cost, self._steady, view, stats, rows, rate, left, risk
+            costs=self.costs,
+            acceptance=self.acceptance,
+            stopping_table=lambda name: self._stopping_table(name, rows, rate, view.cells),
+            batch_cost=self._batch_cost,
+            view=view,
+            stats=stats,
+            rows=rows,
+            rate=rate,
+            left=left,
+            risk=math.inf if view.always else min(left, self.feedback.left / rate),
         )
-        return weighing.chosen(promises, free, copied) or free
-
-    def _weigh(
-        self,
-        view: View,
-        stats: SessionStats,
-        copies: Sequence[Option],
-        promises: Sequence[Option],
-        rate: float,
-    ) -> None:
-        """Record the savings of slow sources: by these they are asked again."""
-        options: list[tuple[str | None, float]] = [
-            (chain.signals[0].source, max(copy.wish, copy.worth))
-            for chain, copy in zip(view.free, copies, strict=True)
-        ]
-        options += [
-            (each.base.signals[0].source if each.base else None, each.worth)
-            for each in promises
-            if each.extend and not backlogged(each)
-        ]
+        free = [(each, self.acceptance.survival(each.signals, stats.local)) for each in view.free]
+        copies, neural = weighing.options(free)
+        if not self._batch_cost.free and stats.asking.keys() <= {DRAFTERS, *view.asked}:
+            self.feedback.expect_saving(stats, [survival for _, survival in free], rate)
         for name, seconds in view.asked.items():
-            self.feedback.asked(name, stats, seconds, lead(name, options) / rate)
-
-    def _copy(  # noqa: PLR0913, PLR0917 — a chain, and what it is weighed by
-        self,
-        chain: Draft,
-        survival: Sequence[float],
-        rows: int,
-        rate: float,
-        cells: int,
-        risk: float,
-        kept: float,
-    ) -> Option:
-        """A free chain cut where it is worth most; `base` is all of it that may be risked.
-
-        `wish`, its worth if rows did not change, decides whether its source is asked again, by the
-        share `kept` of such expectations: a failed draft is over, but asking costs in every round.
-        """
-        gain, best, most, wish = 0.0, (-math.inf, 0.0, 0), 0, -math.inf
-        rises, steady = self._rises(rows, len(survival), cells)
-        rollback_costs = self._batch_cost.rollback_costs(survival)
-        for nodes, alive in enumerate(survival, start=1):
-            gain += alive
-            rise, steady_rise = rises[nodes], steady[nodes]
-            back, at_most = rollback_costs[nodes]
-            wished = kept * gain - rate * (steady_rise + back)
-            wish = max(wish, wished)
-            if max(rise, steady_rise) + at_most <= risk:
-                most = nodes
-                worth = gain - rate * (rise + back)
-                if worth >= best[0]:  # of as much the longest
-                    best = worth, gain, nodes
-        return Option(chain.head(most), None, *best, wish=wish)
-
-    def _carried(
-        self, view: View, stats: SessionStats, rows: int, rate: float, risk: float
-    ) -> Iterator[Option]:
-        """The draft that was made for this round already, cut as a free chain."""
-        if view.carried:
-            survival = self.acceptance.survival(view.carried.signals, stats.local)
-            yield self._copy(view.carried, survival, rows, rate, view.cells, risk, 1.0)
-
-    def _rises(self, rows: int, nodes: int, cells: float) -> tuple[list[float], list[float]]:
-        """Seconds by nodes to verify, with changes of rows and as if these were free."""
-        rises = self._batch_cost.rises(rows, nodes, cells)
-        return rises, rises if self._batch_cost.free else self._steady.rises(rows, nodes, cells)
-
-    def _neural(
-        self, view: View, chains: Sequence[tuple[Draft, list[float]]], rows: int, rate: float
-    ) -> Iterator[Option]:
-        """Each neural source from the root, and after each free chain, whatever that may risk.
-
-        One that has drafted for this round already goes on behind that: it would say it again.
-        """
-        carried = view.carried, self.acceptance.survival(view.carried.signals, view.local)
-        for source in view.neural:
-            root = carried if source.name in _sources(view.carried) else (NONE, [])
-            target_confidence = view.expected_target_confidence
-            stopping_table = self._stopping_table(source.name, rows, rate, view.cells)
-            bases: list[tuple[Draft, list[float]]] = [root]
-            bases += [
-                (chain.head(nodes), survival[:nodes])
-                for chain, survival in chains
-                for nodes in handovers(survival, target_confidence)
-                if nodes < (STEPS + 1 if source.stepwise else DEPTH)
-            ]
-            for base, survival in bases:
-                unread = 0 if base is view.carried else len(base)
-                seconds, stride = each_round(self.costs, source, unread, view.cells)
-                worth, gain = stopping_table.ahead(target_confidence, survival)
-                nodes = round(gain) + 1
-                seconds += self._batch_cost.rollback_cost(nodes, gain).seconds
-                yield Option(base, source, worth - rate * seconds, gain, nodes, stride=stride)
+            self.feedback.asked(name, stats, seconds, lead(name, [*copies, *neural]) / rate)
+        return weighing.chosen(copies, neural)
 
     def _stopping_table(self, name: str, rows: int, rate: float, cells: int) -> StoppingTable:
         """The solved stopping problem of a source, for this decode and about this rate."""
-        grain, span = round(math.log(rate) / _GRAIN), round(cells / _CELLS_GRAIN)
+        grain, span = round(math.log(rate) / _GRAIN), round(cells / READ_ROWS)
         batch_cost = self._batch_cost
         seen = batch_cost.plain_rows, batch_cost.before, batch_cost.repays, batch_cost.beside
         key = name, rows, grain, span, *seen
         found = self._stopping_tables.get(key)
         if found is None:
-            about, cells = math.exp(grain * _GRAIN), span * _CELLS_GRAIN
+            about, cells = math.exp(grain * _GRAIN), span * READ_ROWS
             prices = [about * rise for rise in batch_cost.rises(rows, DEPTH, cells)]
             step = about * self.costs.draft(name, 1, 1, cells)
             found = solve(self.acceptance.confidence(name), prices, step)
@@ -355,16 +222,13 @@ class Controller:
             count = sum(1 for _ in takewhile(lambda alive: alive > least, survival))
             return count if sum(survival[:count]) - count * share > change else 0
 
-        stride, read = option.stride, option.read
+        read = option.read
         if others:  # and each of them may read as much, in the same forward
             row = (1 + others) * self.costs.draft(name, READ_ROWS + 1, 0, view.cells) / READ_ROWS
-            most = max(int(STALL_SECONDS / row), LEAST)
-            stride, read = READ_ROWS, min(read, most)
+            read = min(read, max(int(STALL_SECONDS / row), WINDOW // 2))
         rises = self._batch_cost.rises(rows, option.nodes + 1, view.cells)
         siblings = view.branches > 1 and rate * (rises[-1] - rises[-2]) < _SIBLING
-        return Plan(
-            option.base, name, option.budget, worth, along, read, stride, option.skip, siblings
-        )
+        return Plan(option.base, name, option.budget, worth, along, read, option.skip, siblings)
 
     # --- after drafting ---------------------------------------------------------------------------
 
@@ -392,7 +256,7 @@ class Controller:
             least = max(draft.drawn, int(view.always and len(draft) > 0))
             candidates.append(Candidate(survival, least, view.cells))
         others = [other_rows] if other_rows else []
-        margin = (ADVANTAGE - 1) * len(views)
+        margin = ADVANTAGE * len(views)
         return cut(candidates, self._batch_cost, self._rate(views), others, margin)
 
     def even(self, rows: Sequence[int]) -> bool:
@@ -406,11 +270,11 @@ class Controller:
             return [0] * len(views)
         more = [
             count if each is not None and each.filling.left > 0 else 0
-            for each, count in zip(stats, paid_rows.spare(self._batch_cost, nodes), strict=True)
+            for each, count in zip(stats, spare(self._batch_cost, nodes), strict=True)
         ]
         if any(more):
-            seconds = paid_rows.seconds(self._batch_cost, nodes, more)
-            cost = max(self._rate(views) * seconds / sum(more), paid_rows.LEAST)
+            seconds = added_seconds(self._batch_cost, nodes, more)
+            cost = max(self._rate(views) * seconds / sum(more), LEAST_CHANCE)
             for each, count in zip(stats, more, strict=True):
                 if each is not None:
                     each.filling.book(-cost * count)
@@ -430,12 +294,5 @@ class Controller:
             self._stopping_tables.clear()
 
 
-def _sources(draft: Draft) -> set[str]:
-    return {signal.source for signal in draft.signals}
-
-
 def _never(_signals: Sequence[Signal]) -> bool:
     return False
-
-
-_PLAIN = Plan(NONE, None, 0, _never)

@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from localspec.control.kalman import Beliefs
-from localspec.control.slope import Slope
+from localspec.control.kalman import Beliefs, Slope
+from localspec.control.memory import RECENT, moved
 from localspec.control.staircase import (
     CHANGE,
     FIRST_ATTENDED,
@@ -30,11 +30,7 @@ __all__ = ["POINTS", "STEADY", "Costs"]
 
 _FIRST_STEP, _READS_A_STEP = 0.35, 5.0
 """Priors of drafting a token, in rows of the target, and of reading one, in drafted tokens."""
-_FIRST_READ_ATTENDED = 2e-5
-"""Prior of looking back on one token in reading, which is cheaper than in drafting."""
 _FIRST_HOST_SECONDS = 0.0005
-SHARE = 0.05
-"""Share of the latest round in a mean over rounds."""
 
 
 class _DraftCost:
@@ -52,7 +48,7 @@ class _DraftCost:
             (step, PART),
             (step / _READS_A_STEP, PART),
             (FIRST_ATTENDED, PART),
-            (_FIRST_READ_ATTENDED, PART),
+            (FIRST_ATTENDED, PART),
             (FIRST_CHANGE, CHANGE),
         ):
             self.beliefs.add(math.log(cost), *beliefs)
@@ -102,9 +98,6 @@ class _DraftCost:
         return cost
 
 
-_UNKNOWN = _DraftCost()
-
-
 class Costs:
     """Seconds of every part of a round. Model lifetime; state only, no clock.
 
@@ -115,8 +108,9 @@ class Costs:
     def __init__(self) -> None:
         self._staircase = Staircase()
         self._drafters: dict[str, _DraftCost] = {}
+        self._unknown = _DraftCost()
         self._host_seconds = _FIRST_HOST_SECONDS
-        self._host_rows = Slope(SHARE)
+        self._host_rows = Slope(RECENT)
         self.copy_seconds: float | None = None
         """Seconds to copy a state, or to restore it; None where memory is cells."""
         self.snapshots = 0
@@ -165,7 +159,7 @@ class Costs:
         The first forward reads a pending token and gives the first drafted one. `changes` of the
         forwards have other rows than the one before.
         """
-        cost = self._drafters.get(name, _UNKNOWN)
+        cost = self._drafters.get(name, self._unknown)
         return self._row_seconds * sum(cost.parts(pending, depth, cells, changes))
 
     @property
@@ -247,7 +241,7 @@ class Costs:
             return
         bounded = 4 * self._host_seconds  # a stolen time slice is not host work
         if not more_rows:
-            self._host_seconds += SHARE * (min(seconds, bounded) - self._host_seconds)
+            self._host_seconds = moved(self._host_seconds, min(seconds, bounded), RECENT)
             return
         bounded += 2 * more_rows * self.host_row_seconds
         self._host_rows.measured(more_rows, min(seconds, bounded))
@@ -256,7 +250,7 @@ class Costs:
         """A state was copied, or brought back."""
         if 0 <= seconds < math.inf:
             known = seconds if self.copy_seconds is None else self.copy_seconds
-            self.copy_seconds = known + SHARE * (min(seconds, 4 * known) - known)
+            self.copy_seconds = moved(known, min(seconds, 4 * known), RECENT)
 
     # --- on disk ----------------------------------------------------------------------------------
 
@@ -290,7 +284,7 @@ class Costs:
             }
             costs._host_seconds = finite(data["host_seconds"])
             rows = list(map(finite, data["host_drafts"]))
-            costs._host_rows = Slope.from_list(SHARE, rows)
+            costs._host_rows = Slope.from_list(RECENT, rows)
             if data["copy_seconds"] is not None:
                 costs.copy_seconds = finite(data["copy_seconds"])
         except (KeyError, TypeError, IndexError, AttributeError, OverflowError) as error:

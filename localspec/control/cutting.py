@@ -1,4 +1,8 @@
-"""How many nodes of each draft share the decode: the likeliest, as many as are worth most. Pure."""
+"""How many nodes of each draft share the decode: the likeliest, as many as are worth most. Pure.
+
+A forward may be padded, and a staircase of costs is flat in places: those rows can be filled. Nodes
+there are seldom accepted; that the target says something behind them is what they are made for.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +12,10 @@ from itertools import accumulate, chain
 from typing import NamedTuple
 
 from localspec.control.batch_cost import BatchCost
+
+_MOST_FILLED = 15
+"""Nodes of one session in rows that are as good as paid: as wide as the window that Fu et al.
+(2024) measured to be best of small models; it costs host time."""
 
 
 class Candidate(NamedTuple):
@@ -84,3 +92,24 @@ def _alike(candidates: Sequence[Candidate]) -> Iterator[list[int]]:
     longest = max((len(each.survival) for each in candidates), default=0)
     for most in range(1, longest + 1):
         yield [max(each.least, min(most, len(each.survival))) for each in candidates]
+
+
+def spare(batch_cost: BatchCost, nodes: Sequence[int]) -> list[int]:
+    """How many nodes more each session may have beside those of its draft."""
+    rows = [batch_cost.multiple + batch_cost.extra_rows(count) for count in nodes]
+    own = [each - 1 - count for each, count in zip(rows, nodes, strict=True)]
+    if not batch_cost.whole:
+        return own
+    more, first = divmod(batch_cost.paid(sum(rows)) - sum(rows), len(rows))
+    return [min(each + more + first * (not place), _MOST_FILLED) for place, each in enumerate(own)]
+
+
+def added_seconds(batch_cost: BatchCost, nodes: Sequence[int], more: Sequence[int]) -> float:
+    """Seconds that so many more nodes take: next to nothing, but not nothing."""
+    rows = [batch_cost.multiple + batch_cost.extra_rows(count) for count in nodes]
+    filled = [
+        batch_cost.multiple + batch_cost.extra_rows(count + added)
+        for count, added in zip(nodes, more, strict=True)
+    ]
+    host = sum(more) * batch_cost.costs.host_row_seconds
+    return max(0.0, batch_cost.together(filled, 0.0) - batch_cost.together(rows, 0.0)) + host

@@ -8,26 +8,23 @@ from itertools import accumulate, takewhile
 from typing import NamedTuple
 
 from localspec.control.acceptance import Acceptance, AcceptanceBias
-from localspec.control.batch_cost import BatchCost
+from localspec.control.batch_cost import CAUTION, BatchCost
 from localspec.control.costs import STEADY, Costs
-from localspec.control.regret import FORGIVEN_AGAIN, Outliers, PlainBaseline, PolicyRegret, usual
+from localspec.control.memory import RECENT, SESSION, blended, moved
+from localspec.control.regret import INCOME, Outliers, PlainBaseline, PolicyRegret, usual
 from localspec.control.round import (
     LEVELS,
-    NOTHING,
     RECURRING_READS,
     Drafted,
     Round,
     SessionStats,
+    SlowSource,
     VerifiedDraft,
     View,
-    blended,
 )
-from localspec.control.slow_sources import BENEFIT, SlowSource
 from localspec.control.trees import depths, path
 from localspec.types import LOOKAHEAD, Draft, Token
 
-_SHARE = 0.02
-"""Of what a round shows, in what a new answer begins with."""
 DRAFTERS = "drafters"
 """Names all of them, as one source that takes the host some time to ask."""
 _LONGEST_ASKING, _FIRST_BROUGHT, _MOST_BROUGHT = 4.0, 1.5, 10.0
@@ -61,9 +58,8 @@ class PolicyFeedback:
         self.regret = PolicyRegret()
         self.outliers = Outliers()
         self.copies = AcceptanceBias()
-        self.expected_saving = NOTHING
-        self._takes: dict[str, float] = {}
-        self._expected_savings: dict[str, float] = {}
+        self.expected_saving: tuple[float, ...] = (0.0,) * len(LEVELS)
+        self._slow: dict[str, tuple[float, float]] = {}
         self._costs = costs
         self._acceptance = acceptance
         self.multiple = multiple
@@ -80,23 +76,17 @@ class PolicyFeedback:
 
     def takes(self, name: str) -> float:
         """Seconds that asking a source takes; 0 while that is not known."""
-        return self._takes.get(name, 0.0)
+        return self._slow.get(name, (0.0, 0.0))[0]
 
     def asking(self, name: str, stats: SessionStats) -> SlowSource:
         """The savings of that source in this session."""
-        if name not in stats.asking:
-            stats.asking[name] = SlowSource(
-                self._expected_savings.get(name, BENEFIT * self.takes(name))
-            )
-        return stats.asking[name]
+        return stats.asking.setdefault(name, SlowSource(self._slow.get(name, (0.0, 0.0))[1]))
 
     def asked(self, name: str, stats: SessionStats, took: float, brought: float) -> None:
         """Learn the time and the saving of one call of a slow source, in seconds."""
         self.asking(name, stats).brought(brought)
-        self._takes.setdefault(name, took)
-        self._expected_savings.setdefault(name, BENEFIT * took)
-        for known, seconds in ((self._takes, took), (self._expected_savings, brought)):
-            known[name] += _SHARE * (seconds - known[name])
+        known = self._slow.get(name, (took, CAUTION * took))
+        self._slow[name] = moved(known[0], took, SESSION), moved(known[1], brought, SESSION)
 
     def expect_saving(
         self, stats: SessionStats, chains: Sequence[Sequence[float]], rate: float
@@ -110,8 +100,8 @@ class PolicyFeedback:
             stats.copies.kept / rate * max((each[: nodes + 1][-1] for each in sums), default=0.0)
             for nodes in LEVELS
         ]
-        stats.update_expected_saving(seconds)
-        self.expected_saving = blended(self.expected_saving, seconds, _SHARE)
+        stats.expected_saving = blended(stats.expected_saving, seconds, RECENT)
+        self.expected_saving = blended(self.expected_saving, seconds, SESSION)
 
     def observe(self, round_: Round, batch_cost: BatchCost) -> None:
         """Learn from one round, which was decided by `batch_cost`."""
@@ -208,7 +198,7 @@ class PolicyFeedback:
             spent = seconds - sum(map(self._backlog_seconds, round_.drafted))
             self.regret.book(expected, spent / one_seconds)
         self.regret.earn(sum(kept))
-        self.outliers.earn(FORGIVEN_AGAIN * sum(kept))
+        self.outliers.earn(INCOME / 2 * sum(kept))
         plain_seconds = plain_forwards * self._row_seconds()
         if steady:
             plain_seconds = seconds - min(asking_seconds, seconds)
@@ -227,7 +217,7 @@ class PolicyFeedback:
         took = round_.planning_seconds + sum(sum(view.asked.values()) for view in round_.views)
         took = min(took, _LONGEST_ASKING * (self.takes(DRAFTERS) or took))
         brought = min(saved + took, _MOST_BROUGHT * took)
-        self._expected_savings.setdefault(DRAFTERS, _FIRST_BROUGHT * took)
+        self._slow.setdefault(DRAFTERS, (took, _FIRST_BROUGHT * took))
         self.asked(DRAFTERS, stats, took, max(0.0, brought))
 
     def _charged(self, part: _Part, most: float, one_seconds: float) -> float:

@@ -21,6 +21,8 @@ _NOISE = 0.01
 """Variance of one log measurement: 10 %. Less would let one stolen time slice move a belief."""
 _CLIP = 2.0
 """Standard deviations beyond which a measurement says only its direction."""
+_FEW = 1.0
+"""Variance of what a slope grows with below which little is known."""
 
 
 class Beliefs:
@@ -62,3 +64,52 @@ class Beliefs:
         if given is not None:
             own -= float(covariance[place, given]) ** 2 / float(covariance[given, given])
         return max(own, float(self._drifts[place]))
+
+
+class Slope:
+    """Least squares of noisy pairs, of which the `kept` share is kept by each new one. State only.
+
+    What is there without the other quantity is no part of it.
+    """
+
+    def __init__(self, kept: float) -> None:
+        self._kept = kept
+        self._mean_x = self._mean_y = 0.0
+        self._variance = self._covariance = 0.0
+        self._known = False
+
+    @property
+    def value(self) -> float:
+        """Never below nothing."""
+        return max(0.0, self._covariance) / (self._variance + _FEW)
+
+    def measured(self, x: float, y: float) -> None:
+        """One pair."""
+        if not self._known:
+            self._mean_x, self._mean_y, self._known = x, y, True
+        more_x, more_y = x - self._mean_x, y - self._mean_y
+        kept, share = self._kept, 1 - self._kept
+        self._mean_x += share * more_x
+        self._mean_y += share * more_y
+        self._variance = kept * (self._variance + share * more_x * more_x)
+        self._covariance = kept * (self._covariance + share * more_x * more_y)
+
+    def to_list(self) -> list[float]:
+        """Means, variance and covariance; nothing before the first pair."""
+        known = [self._mean_x, self._mean_y, self._variance, self._covariance]
+        return known if self._known else []
+
+    @classmethod
+    def from_list(cls, kept: float, data: Sequence[float]) -> Slope:
+        """A slope from the list that `to_list` gave.
+
+        Raises:
+            ValueError: it is something else.
+        """
+        slope = cls(kept)
+        if data:
+            slope._mean_x, slope._mean_y, slope._variance, slope._covariance = data
+            slope._known = True
+        if slope._variance < 0:
+            raise ValueError("not a slope: its variance is negative")
+        return slope

@@ -10,29 +10,25 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from localspec.control.acceptance import Acceptance
+from localspec.control.acceptance import LEAST_CHANCE, Acceptance
 from localspec.control.confidence import DEPTH
 from localspec.control.costs import Costs
+from localspec.control.memory import SESSION, moved
 from localspec.control.round import View
 from localspec.types import Draft, Signal
 
-_LEAST = 0.02
-"""Less likely continuations are not worth the host's work, even where the device idles."""
 _AHEAD = 2
 """Forwards of the least continuation: the first guesses the bonus token, which saves nothing."""
 _PRIOR_FORWARDS = 8
 """So many forwards of the draft weigh as much as what is believed of contention before."""
-_MEMORY = 0.98
-"""Of contention: it moves with what else the device does."""
-_MOST_CONTENTION = 2.0
-_TRIAL_ROUNDS, _LAST_TRIAL_ROUNDS = 64, 1024
+_TRIAL_ROUNDS = 64
 """Where contention forbids it, it is measured again after so many rounds, and later each time:
 two forwards in 64 rounds are less than one percent."""
 _ALONE_ROUNDS = 16
 """One round in so many is not overlapped, nor the first of a row count: of the target's forwards it
 is learned there what they take when they run alone."""
-_ALONE_SHARE = 0.2
-"""Of such a forward, in how far those of its row count are from the curves, which leave out what
+_ALONE_KEPT = 0.8
+"""Of such forwards, in how far those of a row count are from the curves, which leave out what
 changes of rows take."""
 
 
@@ -59,7 +55,7 @@ class Window:
             return True
         late = max(0.0, forwards * self.step - max(0.0, self.lasts - elapsed))
         cost = late + self.contention * forwards * self.step
-        return chance >= _LEAST and chance * self.step > cost
+        return chance >= LEAST_CHANCE and chance * self.step > cost
 
 
 class Overlap:
@@ -91,7 +87,7 @@ class Overlap:
         if not weight + self._drafted:
             return self._expected
         found = (self._more + self._expected * weight) / (self._drafted + weight)
-        return max(0.0, min(found, _MOST_CONTENTION))
+        return max(0.0, found)
 
     def window(
         self, name: str, rows: int, attended: float, sessions: Sequence[tuple[View, Draft]]
@@ -128,12 +124,12 @@ class Overlap:
         """Learn from a forward of the target that ran alone."""
         longer = took / self._costs.target(rows, attended)
         known = self._alone.setdefault(rows, longer)
-        self._alone[rows] = known + _ALONE_SHARE * (min(longer, 2 * known) - known)
+        self._alone[rows] = moved(known, min(longer, 2 * known), _ALONE_KEPT)
 
     def beside(self, window: Window, took: float, drafted: float) -> None:
         """Learn from one beside which so many seconds were drafted."""
-        self._more = _MEMORY * self._more + took - window.lasts
-        self._drafted = _MEMORY * self._drafted + drafted
+        self._more = SESSION * self._more + took - window.lasts
+        self._drafted = SESSION * self._drafted + drafted
 
     def _trial(self, window: Window, chances: Sequence[float]) -> Window | None:
         """A short window now and then where contention alone speaks against one."""
@@ -142,7 +138,7 @@ class Overlap:
         self._passed += 1
         if self._passed < self._rest:
             return None
-        self._passed, self._rest = 0, min(2 * self._rest, _LAST_TRIAL_ROUNDS)
+        self._passed, self._rest = 0, min(2 * self._rest, 16 * _TRIAL_ROUNDS)
         return replace(window, contention=0.0, nodes=_AHEAD)
 
     @staticmethod

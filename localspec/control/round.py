@@ -2,38 +2,38 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
 from localspec.control.acceptance import AcceptanceBias, SessionAcceptance
-from localspec.control.confidence import MIDDLE_TARGET_CONFIDENCE
+from localspec.control.confidence import TARGET_CONFIDENCES
 from localspec.control.costs import STEADY
+from localspec.control.memory import RECENT, SESSION, moved
 from localspec.control.regret import FillingBudget, RegretBudget
-from localspec.control.slow_sources import SlowSource
 from localspec.types import READ_ROWS, Draft, Signal, Token
 
 STALL_SECONDS = 0.2
 """How long reading a prompt may hold up streams that are decoding; longer is felt as a stutter."""
 RECURRING_READS = 3
 """Tokens a source reads every round anyway; more is a backlog, paid once and used to the end."""
-_NEURAL_DOUBT, _NEURAL_FORGIVENESS = 0.2, 0.98
-"""Initial doubt of neural drafts, as a share of their cost: not every text is as easy as it looks.
-Without new drafts it fades over fifty rounds, because a text may change in the middle."""
 _COPY_FORGIVENESS = 0.995
-"""Doubt of copies fades over two hundred: a sure one is worth so much that it is taken anyway."""
+"""Doubt of copies fades over two hundred rounds: a sure one is worth so much that it is taken
+anyway. That of neural drafts fades over fifty, because a text may change in the middle."""
 _MOST_PASSED_ON = 0.5
 """No new answer doubts copies by more: it may be an edit behind many chats."""
-_SPEED_MEMORIES = (0.95, 0.7)
-"""The lower pace of the last 20 rounds and the last three: what a copy brought forbids no draft in
-the text after it."""
+_LATEST = 0.7
+"""Memory of a pace that follows the last three rounds."""
+_NEURAL_DOUBT = 0.2
+"""Initial doubt of neural drafts, as a share of their cost: not every text is as easy as it looks.
+"""
 LEVELS = (1, 2, 3, 5, 7, 11, 15, 23)
 """Nodes, as far as a session remembers apart what drafts of so many would have brought."""
-NOTHING = (0.0,) * len(LEVELS)
-_EXPECTED_SAVING_MEMORY = 0.95
-_SAVING_MEMORY = 0.9
-_SAVING_DOUBT = 3.0
-"""A session shows for some rounds what a source would save before it reads a prompt for that."""
+_SAVING_MEMORY, _SAVING_DOUBT = 0.9, 3.0
+"""A session shows for some rounds what a source would save before it reads a prompt for that. Of 20
+rounds, and after twice as many, answers of 14 tokens on a GPU were a tenth slower."""
+_SELDOM = 8
+"""One round in so many asks a slow source all the same: texts change."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +73,7 @@ class NeuralStats:
         """A round with the source at hand, which would save this share of its time."""
         self.saved = _SAVING_MEMORY * self.saved + saving
         self.seen = _SAVING_MEMORY * self.seen + 1
-        self.bias.forgive(_NEURAL_FORGIVENESS)
+        self.bias.forgive(SESSION)
 
 
 class Bet(NamedTuple):
@@ -86,6 +86,26 @@ class Bet(NamedTuple):
     worth: float
     cost: float
     rate: float
+
+
+@dataclass(slots=True)
+class SlowSource:
+    """The recent saving by one source in one session, in seconds."""
+
+    saving_seconds: float
+    skipped: int = 0
+
+    def due(self, takes_seconds: float) -> bool:
+        """Whether to ask now, if that takes so long."""
+        self.skipped += 1
+        if self.saving_seconds < takes_seconds and self.skipped < _SELDOM:
+            return False
+        self.skipped = 0
+        return True
+
+    def brought(self, seconds: float) -> None:
+        """Learn from a call: the seconds that the round is worth more for it."""
+        self.saving_seconds = moved(self.saving_seconds, seconds, RECENT)
 
 
 @dataclass(slots=True)
@@ -104,19 +124,22 @@ class SessionStats:
     """
 
     local: SessionAcceptance = field(default_factory=SessionAcceptance)
-    speeds: tuple[tuple[float, float], ...] = ((0.0, 0.0),) * len(_SPEED_MEMORIES)
+    speeds: tuple[tuple[float, float], ...] = ((0.0, 0.0),) * 2
     neural: dict[str, NeuralStats] = field(default_factory=dict)
     copies: AcceptanceBias = field(default_factory=AcceptanceBias)
     pending_bet: Bet | None = None
     proposed: Draft = field(default_factory=Draft)
-    expected_saving: tuple[float, ...] = NOTHING
+    expected_saving: tuple[float, ...] = (0.0,) * len(LEVELS)
     asking: dict[str, SlowSource] = field(default_factory=dict)
     regret_budget: RegretBudget = field(default_factory=RegretBudget)
     filling: FillingBudget = field(default_factory=FillingBudget)
 
     @property
     def speed(self) -> float:
-        """Tokens in the time of one row, lately; 0 before anything was committed."""
+        """Tokens in the time of one row, lately; 0 before anything was committed.
+
+        The lower of two paces: what a copy brought forbids no draft in the text after it.
+        """
         return min(tokens / time if time > 0 else 0.0 for tokens, time in self.speeds)
 
     def source(self, name: str) -> NeuralStats:
@@ -127,12 +150,12 @@ class SessionStats:
         """A round committed `tokens` in `time`, which is in rows of the target."""
         self.speeds = tuple(
             (stats * before + tokens, stats * lasted + time)
-            for stats, (before, lasted) in zip(_SPEED_MEMORIES, self.speeds, strict=True)
+            for stats, (before, lasted) in zip((RECENT, _LATEST), self.speeds, strict=True)
         )
 
     @classmethod
     def after(
-        cls, copies: AcceptanceBias, expected_saving: tuple[float, ...] = NOTHING
+        cls, copies: AcceptanceBias, expected_saving: tuple[float, ...] = (0.0,) * len(LEVELS)
     ) -> SessionStats:
         """Of a new answer, where copies came to that in those before it and drafts `brings`."""
         doubt = max(0.0, min(copies.doubt, _MOST_PASSED_ON))
@@ -143,9 +166,9 @@ class SessionStats:
         """By what factor a copy has to repay its cost; luck is no credit."""
         return 1 + max(0.0, self.copies.doubt)
 
-    def update_expected_saving(self, seconds: Iterable[float]) -> None:
-        """Forwards that free drafts of at most so many nodes save in this round, by level."""
-        self.expected_saving = blended(self.expected_saving, seconds, 1 - _EXPECTED_SAVING_MEMORY)
+    def forgive_copies(self) -> None:
+        """Let the doubt of copies fade by one round."""
+        self.copies.forgive(_COPY_FORGIVENESS)
 
     def observe_draft(self, accepted: int, seconds: float) -> None:
         """Compare the bet with its outcome: the accepted nodes, for `seconds` more."""
@@ -153,15 +176,6 @@ class SessionStats:
             missing = bet.worth - (accepted - bet.rate * seconds)
             self.source(bet.source).bias.observe(missing, bet.cost, bet.worth + bet.cost)
             self.pending_bet = None
-
-    def forgive_copies(self) -> None:
-        """Let the doubt of copies fade by one round."""
-        self.copies.forgive(_COPY_FORGIVENESS)
-
-
-def blended(before: Sequence[float], now: Iterable[float], share: float) -> tuple[float, ...]:
-    """Means that move by a share of what is new."""
-    return tuple(old + share * (new - old) for old, new in zip(before, now, strict=True))
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,9 +208,8 @@ class View:
     @property
     def expected_target_confidence(self) -> float:
         """`target_confidence`, or that of a middling text while it is not known."""
-        return (
-            MIDDLE_TARGET_CONFIDENCE if self.target_confidence is None else self.target_confidence
-        )
+        known = self.target_confidence
+        return TARGET_CONFIDENCES[len(TARGET_CONFIDENCES) // 2] if known is None else known
 
     @property
     def local(self) -> SessionAcceptance | None:
@@ -210,8 +223,8 @@ class Plan:
 
     The source asks `worth` with its signals so far before each further node. `along` tells how many
     leading nodes of a cheaper source's chain it should read along in a forward. It reads `read`
-    pending tokens at most, and `stride` of them in one forward, after the oldest `skip` of them
-    were left out. With `siblings` it adds second choices, where it has them.
+    pending tokens at most, after the oldest `skip` of them were left out. With `siblings` it adds
+    second choices, where it has them.
     """
 
     base: Draft
@@ -220,7 +233,6 @@ class Plan:
     worth: Callable[[Sequence[Signal]], bool]
     along: Callable[[Draft], int] = len
     read: int = READ_ROWS
-    stride: int = READ_ROWS
     skip: int = 0
     siblings: bool = False
 

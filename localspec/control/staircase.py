@@ -28,16 +28,14 @@ _SHAPE = (
     np.array([1, 1.7, 2.3, 3, 3.5, 4, 4.5, 5, 5.1, 5.2, 5.4, 6, 8.5, 11, 1281]),
 )
 """Cost relative to one row before anything is measured: a slow CPU, so that it errs to plain."""
-_TABLE_ROWS, _TABLE_KEPT = np.arange(1, 129), 8
-"""Row counts whose cost is kept ready, because a round asks for dozens of them, and for how many
-measurements: stairs move slowly, and the level, which does not, is no part of it."""
+_TABLE_KEPT = 8
+"""For how many measurements the costs of row counts are kept ready, because a round asks for dozens
+of them: stairs move slowly, and the level, which does not, is no part of it."""
 
 _ALIKE = 1.03
 """Row counts whose costs differ by less are as dear: beliefs about neighbours differ by their
-noise. Of those that are, one of `POINTS` is taken, which is soon at home."""
-
-_FLAT = 1.02
-"""Rows that add up to no more than this share are as good as paid."""
+noise. Of those that are, one of `POINTS` is taken, which is soon at home; and rows that add up to
+no more are as good as paid."""
 
 _FIRST_ROW_SECONDS = 0.03
 FIRST_ATTENDED = 5e-5
@@ -134,14 +132,14 @@ class Staircase:
         self._tabulate()
         if rows > len(self._table):
             return rows
-        most = _FLAT * self._table[rows - 1]
+        most = _ALIKE * self._table[rows - 1]
         rest = takewhile(lambda cost: cost <= most, self._table[rows:])
         return rows + sum(1 for _ in rest)
 
     def _tabulate(self) -> None:
         if self._table:
             return
-        self._table = np.exp(self.log_stairs(_TABLE_ROWS)).tolist()
+        self._table = np.exp(self.log_stairs(np.arange(1, 129))).tolist()
         cheapest = len(self._table)
         self._plateaus = []
         for rows in range(len(self._table), 0, -1):

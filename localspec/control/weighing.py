@@ -1,7 +1,8 @@
-"""Which neural source drafts, of several that promise something, and whether any pays. Pure.
+"""The option that one session takes: nothing, a free chain, or a neural draft behind one. Pure.
 
-Each is weighed by its own record in the session. One that has to read a backlog first must promise
-more than each that could draft now, and the rest of the session has to repay the reading.
+Each neural source is weighed by its own record in the session. One that has to read a backlog first
+must promise more than each that could draft now, and the rest of the session has to repay the
+reading.
 
 Where reading a prompt takes longer than an answer may be behind, a draft model waits, and may wait
 to the end. What it needs of a text is mostly near, unless the answer is made of its prompt: then it
@@ -11,24 +12,20 @@ reads the end alone, by the share of the text that this holds (docs/internals/me
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from operator import attrgetter
 
+from localspec.control.acceptance import Acceptance
 from localspec.control.batch_cost import CAUTION, BatchCost
-from localspec.control.confidence import DEPTH
+from localspec.control.confidence import DEPTH, StoppingTable
 from localspec.control.costs import Costs
 from localspec.control.regret import REGRET_SHARE
 from localspec.control.round import RECURRING_READS, Bet, Neural, SessionStats, View
-from localspec.types import READ_ROWS, Draft
+from localspec.types import READ_ROWS, STEPS, Draft
 
-NONE = Draft()
-LEAST = 16
-"""Reading fewer tokens in a round than these is not worth a forward."""
 WINDOW = 32
-"""Tokens that are read instead of a whole text."""
-REPAID = 3.0
-"""How many times over reading that has to be repaid: less is known of it than of a whole text."""
+"""Tokens that are read instead of a whole text. Fewer than half of them are not worth a forward."""
 _WINDOW_SHARE = 3 / 8
 """With less of the text a draft model is wrong too often."""
 
@@ -39,45 +36,45 @@ class Option:
 
     `worth` is in tokens above plain decoding in the same time; `gain` are the accepted tokens to
     expect, `nodes` those verified for them. `base` ends where `extend` goes on with `budget` nodes
-    at most, after it has skipped `skip` pending tokens and read at most `read`, `stride` of them in
-    a forward. `wish` would be its worth if changes of rows were free.
+    at most, after it has skipped `skip` pending tokens and read at most `read`. `wish` would be its
+    worth if changes of rows were free.
     """
 
-    base: Draft = NONE
+    base: Draft = field(default_factory=Draft)
     extend: Neural | None = None
     worth: float = 0.0
     gain: float = 0.0
     nodes: int = 0
     budget: int = 0
     read: int = READ_ROWS
-    stride: int = READ_ROWS
-    wish: float = 0.0
+    wish: float = -math.inf
     skip: int = 0
 
+    @property
+    def cost(self) -> float:
+        """Tokens that plain decoding would bring in its time."""
+        return self.gain - self.worth
 
-def handovers(survival: Sequence[float], target_confidence: float) -> Iterator[int]:
-    """Where a chain may be handed over: at its end, and where it is less sure than the text."""
-    for nodes in range(1, len(survival)):
-        if survival[nodes] < target_confidence * survival[nodes - 1]:
-            yield nodes
-            break
-    if survival:
-        yield len(survival)
+    @property
+    def backlogged(self) -> bool:
+        """Whether its source has to read more than it does in every round."""
+        return self.extend is not None and self.extend.pending > RECURRING_READS
 
-
-def backlogged(option: Option) -> bool:
-    """Whether its source has to read more than it does in every round."""
-    return option.extend is not None and option.extend.pending > RECURRING_READS
+    @property
+    def source(self) -> str | None:
+        """The source of its first node; None where that is not drafted yet."""
+        return self.base.signals[0].source if self.base else None
 
 
 @dataclass(frozen=True, slots=True)
 class Weighing:
-    """The choice of one session's neural source in one round.
+    """The choice of one session in one round.
 
     Args:
         costs: The machine's curves.
+        acceptance: What the sources are worth.
+        stopping_table: When to stop a draft of a neural source, by its name.
         batch_cost: The cost of this round's batch, which has `rows` so far.
-        steady: The same as if changes of rows were free.
         view: The session, with its `stats`.
         rate: Tokens per second at which time is charged.
         left: Seconds that the session may still lose.
@@ -85,8 +82,9 @@ class Weighing:
     """
 
     costs: Costs
+    acceptance: Acceptance
+    stopping_table: Callable[[str], StoppingTable]
     batch_cost: BatchCost
-    steady: BatchCost
     view: View
     stats: SessionStats
     rows: int
@@ -94,27 +92,97 @@ class Weighing:
     left: float
     risk: float
 
-    def chosen(self, promises: Sequence[Option], free: Option, copied: float) -> Option | None:
-        """The source that promises most beyond a free chain of `copied` tokens, if any pays."""
+    def options(
+        self, free: Sequence[tuple[Draft, Sequence[float]]]
+    ) -> tuple[list[Option], list[Option]]:
+        """Each free chain, given with its survival, and each neural source behind any of them."""
+        doubted, kept = self.stats.copies_cost, self.stats.copies.kept
+        copies = [self._copy(*each, doubted, kept) for each in free]
+        neural = [option for source in self.view.neural for option in self._neural(source, free)]
+        return copies, neural
+
+    def chosen(self, copies: Sequence[Option], neural: Sequence[Option]) -> Option:
+        """The option of most worth.
+
+        All have to promise more by what such promises have lately been false by, and a neural one
+        more than the best free chain; the rest of the session must repay what it has to read first.
+        """
+        view, doubted = self.view, self.stats.copies_cost
+        free = max(copies, key=attrgetter("worth"), default=Option())
+        if view.carried:  # it is no copy
+            survival = self.acceptance.survival(view.carried.signals, self.stats.local)
+            carried = self._copy(view.carried, survival, 1.0, 1.0)
+            if not copies or carried.worth >= free.worth:
+                free, doubted = carried, 1.0
+        if free.worth <= 0 and doubted > 1 and not view.always:
+            free = Option()  # `cut` believes what is promised
+        copied = max(0.0, free.gain - free.cost / doubted)
         leads: list[tuple[float, Option]] = []
-        for source in self.view.neural:
-            own = [option for option in promises if option.extend is source]
-            if option := self._affordable(own):
-                cost = option.gain - option.worth
+        for source in view.neural:
+            if option := self._affordable(each for each in neural if each.extend is source):
                 doubt = self.stats.source(source.name).bias.doubt
-                leads.append((option.worth - doubt * cost - copied, option))
-        ready = max((lead for lead, option in leads if not backlogged(option)), default=0.0)
+                leads.append((option.worth - doubt * option.cost - copied, option))
+        ready = max((lead for lead, option in leads if not option.backlogged), default=0.0)
         leads = [
-            (lead - max(0.0, ready) if backlogged(option) else lead, option)
+            (lead - max(0.0, ready) if option.backlogged else lead, option)
             for lead, option in leads
         ]
-        leads.sort(key=lambda each: (backlogged(each[1]), each[0]), reverse=True)
+        leads.sort(key=lambda each: (each[1].backlogged, each[0]), reverse=True)
         for lead, option in leads:
             if option.extend is not None:
                 source_stats = self.stats.source(option.extend.name)
                 source_stats.begin(max(0.0, lead) / (1 + option.gain))
         taken = (self._taken(option, lead, free) for lead, option in leads)
-        return next((option for option in taken if option is not None), None)
+        return next((option for option in taken if option is not None), free)
+
+    def _copy(self, chain: Draft, survival: Sequence[float], doubted: float, kept: float) -> Option:
+        """A free chain cut where it is worth most; `base` is all of it that may be risked.
+
+        `wish`, its worth if rows did not change, decides whether its source is asked again, by the
+        share `kept` of such expectations: a failed draft is over, but asking costs in every round.
+        """
+        gain, best, most, wish = 0.0, (-math.inf, 0.0, 0), 0, -math.inf
+        rate, cells, batch_cost = doubted * self.rate, self.view.cells, self.batch_cost
+        rises = batch_cost.rises(self.rows, len(survival), cells)
+        steady = batch_cost.steady.rises(self.rows, len(survival), cells)
+        rollback_costs = batch_cost.rollback_costs(survival)
+        for nodes, alive in enumerate(survival, start=1):
+            gain += alive
+            back, at_most = rollback_costs[nodes]
+            wish = max(wish, kept * gain - rate * (steady[nodes] + back))
+            if max(rises[nodes], steady[nodes]) + at_most <= self.risk:
+                most = nodes
+                worth = gain - rate * (rises[nodes] + back)
+                if worth >= best[0]:  # of as much the longest
+                    best = worth, gain, nodes
+        return Option(chain.head(most), None, *best, wish=wish)
+
+    def _neural(
+        self, source: Neural, free: Sequence[tuple[Draft, Sequence[float]]]
+    ) -> Iterator[Option]:
+        """A neural source from the root, and after each free chain, whatever that may risk.
+
+        One that has drafted for this round already goes on behind that: it would say it again.
+        """
+        view, carried = self.view, self.view.carried
+        target_confidence = view.expected_target_confidence
+        table = self.stopping_table(source.name)
+        root = carried if any(each.source == source.name for each in carried.signals) else Draft()
+        bases: list[tuple[Draft, Sequence[float]]] = []
+        bases += [(root, self.acceptance.survival(root.signals, self.stats.local))]
+        bases += [
+            (chain.head(nodes), survival[:nodes])
+            for chain, survival in free
+            for nodes in _handovers(survival, target_confidence)
+            if nodes < (STEPS + 1 if source.stepwise else DEPTH)
+        ]
+        for base, survival in bases:
+            unread = 0 if base is carried else len(base)
+            seconds = each_round(self.costs, source, unread, view.cells)
+            worth, gain = table.ahead(target_confidence, survival)
+            nodes = round(gain) + 1
+            seconds += self.batch_cost.rollback_cost(nodes, gain).seconds
+            yield Option(base, source, worth - self.rate * seconds, gain, nodes)
 
     def _taken(self, neural: Option, lead: float, free: Option) -> Option | None:
         """A neural option as it is taken: to draft now, or to read for that; None if it is not."""
@@ -130,16 +198,15 @@ class Weighing:
             return self._windowed(neural, saved)
         if not pays and free.base.tokens:
             return None
-        if not backlogged(neural):
-            cost = neural.gain - neural.worth
-            self.stats.pending_bet = Bet(source.name, neural.worth, cost, self.rate)
+        if not neural.backlogged:
+            self.stats.pending_bet = Bet(source.name, neural.worth, neural.cost, self.rate)
             return neural
         read = min(readable(self.costs, source, view, self.left), READ_ROWS)
         if read >= source.pending:
             return neural
         return replace(free, extend=source, budget=view.budget, read=read) if read else None
 
-    def _affordable(self, options: Iterable[Option]) -> Option | None:
+    def _affordable(self, options: Iterator[Option]) -> Option | None:
         """The most promising one that may be risked, with the nodes that may be drafted for it."""
         for option in sorted(options, key=attrgetter("worth"), reverse=True):
             if budget := self._budget(option, self.risk):
@@ -150,14 +217,13 @@ class Weighing:
         """How many nodes an option may draft behind its base, if all of it may turn out wrong."""
         source, nodes, cells = option.extend, len(option.base), self.view.cells
         assert source is not None  # noqa: S101 — it is a neural one
-        risk -= each_round(self.costs, source, nodes, cells)[0]
+        risk -= each_round(self.costs, source, nodes, cells)
         step = self.costs.draft(source.name, 1, 1, cells)
         most = min(self.view.budget, DEPTH) - nodes
-        batch_cost, steady = self.batch_cost, self.steady
+        batch_cost, steady = self.batch_cost, self.batch_cost.steady
         for budget in range(most, 0, -1):
             rise = batch_cost.rise(self.rows, nodes + budget, cells)
-            if not batch_cost.free:
-                rise = max(rise, steady.rise(self.rows, nodes + budget, cells))
+            rise = max(rise, steady.rise(self.rows, nodes + budget, cells))
             back = batch_cost.rollback_cost(nodes + budget, 0.0).most
             if budget * step + rise + back <= risk:
                 return self.view.budget - nodes if budget == most else budget
@@ -171,29 +237,47 @@ class Weighing:
         source = option.extend
         assert source is not None  # noqa: S101 — it is a neural one
         seconds = self.costs.draft(source.name, WINDOW, 0, self.view.cells)
-        if not (skip := gap(source)) or REPAID * seconds > saved:
+        if not (skip := gap(source)) or 2 * CAUTION * seconds > saved:
             return None
         budget = self._budget(option, self.risk - seconds)
         return replace(option, budget=budget, skip=skip) if budget else None
 
 
-def each_round(costs: Costs, source: Neural, nodes: int, cells: int) -> tuple[float, int]:
-    """Seconds to read what is pending every round and `nodes` more, and rows of a forward.
+def _handovers(survival: Sequence[float], target_confidence: float) -> Iterator[int]:
+    """Where a chain may be handed over: at its end, and where it is less sure than the text."""
+    for nodes in range(1, len(survival)):
+        if survival[nodes] < target_confidence * survival[nodes - 1]:
+            yield nodes
+            break
+    if survival:
+        yield len(survival)
 
-    At once, or one by one as it drafts: where changes of the row count cost more than forwards.
+
+def lead(name: str, options: Iterable[Option]) -> float:
+    """By how much the best option that begins with this source is worth more than the best other.
+
+    What has to be read before is left out; there is always plain decoding.
     """
+    own, other = 0.0, 0.0
+    for option in options:
+        worth = max(option.wish, option.worth)
+        if option.backlogged:
+            continue
+        if option.source == name:
+            own = max(own, worth)
+        else:
+            other = max(other, worth)
+    return max(0.0, own - other)
+
+
+def each_round(costs: Costs, source: Neural, nodes: int, cells: int) -> float:
+    """Seconds to read what is pending every round, and `nodes` more."""
+    pending = min(source.pending, RECURRING_READS)
     if source.stepwise:
-        read = min(source.pending, RECURRING_READS)
-        return costs.draft(source.name, read, nodes, cells), READ_ROWS
-    pending = min(source.pending, RECURRING_READS) + nodes
-    changes = (pending != source.before) + (pending > 1)
-    if not source.before:
-        changes = 0
-    at_once = costs.draft(source.name, pending, 0, cells, changes)
-    if source.pending > RECURRING_READS:
-        return at_once, READ_ROWS
-    one_by_one = costs.draft(source.name, 1, pending - 1, cells, int(source.before > 1))
-    return (one_by_one, 1) if one_by_one < at_once else (at_once, READ_ROWS)
+        return costs.draft(source.name, pending, nodes, cells)
+    pending += nodes
+    changes = (pending != source.before) + (pending > 1) if source.before else 0
+    return costs.draft(source.name, pending, 0, cells, changes)
 
 
 def backlog_seconds(costs: Costs, source: Neural, cells: int) -> float:
@@ -218,9 +302,9 @@ def readable(costs: Costs, source: Neural, view: View, seconds: float) -> int:
     """How many pending tokens may be read in so many seconds; 0 if that is next to nothing."""
     if view.always or backlog_seconds(costs, source, view.cells) <= seconds:
         return READ_ROWS
-    some = costs.draft(source.name, LEAST + 1, 0, view.cells)
-    count = int(LEAST * seconds / some)
-    return count if count >= min(LEAST, source.pending - RECURRING_READS) else 0
+    least = WINDOW // 2
+    count = int(least * seconds / costs.draft(source.name, least + 1, 0, view.cells))
+    return count if count >= min(least, source.pending - RECURRING_READS) else 0
 
 
 def shares(costs: Costs, name: str, cells: int) -> tuple[float, float]:

@@ -25,6 +25,7 @@ from localspec.engine.kv.slots import common_prefix
 from localspec.errors import EngineError
 from localspec.forward_counts import ForwardCounts
 from localspec.types import (
+    READ_ROWS,
     Backend,
     Draft,
     DraftRequest,
@@ -123,12 +124,11 @@ class ModelDrafter:
         feeds = [self._feed(chain) for chain in active]
         active = [chain for chain, feed in zip(active, feeds, strict=True) if feed[1]]
         rows = [row for feed in feeds for row in feed[0]]
-        stride = min((chain.request.stride for chain in chains), default=1)
         if self._restores:
             rows = self._committed_first(active, rows)
-        while len(rows) > stride and not any(row.wants_logits for row in rows[:stride]):
-            self._decode(rows[:stride])
-            del rows[:stride]
+        while len(rows) > READ_ROWS and not any(row.wants_logits for row in rows[:READ_ROWS]):
+            self._decode(rows[:READ_ROWS])
+            del rows[:READ_ROWS]
         roots = [chain for chain in active if self._restores and not chain.request.prefix.tokens]
         while rows:
             logits = iter(self._decode(rows))

@@ -228,14 +228,11 @@ class Controlled:
                 steps = len(tail) - 1
         else:
             self.read[name] += reads
-        each = [1] * reads if plan.stride == 1 else [reads]
         if other:
-            cost = other.seconds(self.machine, each, steps)
+            cost = other.seconds(self.machine, [reads], steps)
         else:
-            cost = self.device.draft(position, each, steps)
+            cost = self.device.draft(position, [reads], steps)
         pending, depth = min(pending, reads), len(tail)
-        if plan.stride == 1:
-            pending, depth = 1, depth + pending - 1
         seconds, changes = row * cost * self._noise(), track.changed - changed
         first = len(track.known) > known
         return tail, Drafted(name, pending, depth, seconds, changes=changes, first=first), cost

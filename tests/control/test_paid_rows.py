@@ -8,10 +8,10 @@ from control.test_batch_cost import CURVES, batch_cost, costs, few, machines
 from hypothesis import given
 from hypothesis import strategies as st
 
-from localspec.control import paid_rows
 from localspec.control.acceptance import Acceptance
 from localspec.control.controller import Controller
 from localspec.control.costs import POINTS, STEADY, Costs
+from localspec.control.cutting import spare
 from localspec.control.round import Round, SessionStats, VerifiedDraft, View
 from localspec.types import LOOKAHEAD, Draft, Signal
 
@@ -36,7 +36,7 @@ def test_rows_to_spare_cost_next_to_nothing(
 ) -> None:
     """On any curve, in rounds of one and of several sessions, with and without classes."""
     prices = batch_cost(machine, plain_rows, multiple=multiple)
-    more = paid_rows.spare(prices, nodes)
+    more = spare(prices, nodes)
     rows = sum(multiple + prices.extra_rows(count) for count in nodes)
     filled = sum(
         multiple + prices.extra_rows(count + added)
@@ -53,7 +53,7 @@ def test_padding_of_a_class_is_filled(multiple: int) -> None:
     """Strict rows come in multiples: those behind the draft are there anyway."""
     prices = batch_cost(costs("Q4_K", 0.0), multiple, multiple=multiple)
     for nodes in range(20):
-        (more,) = paid_rows.spare(prices, [nodes])
+        (more,) = spare(prices, [nodes])
         assert (1 + nodes + more) % multiple == 0
         assert more < multiple
 
@@ -123,7 +123,7 @@ def test_guesses_that_bring_nothing_end() -> None:
 def test_curves_with_stairs_have_rows_to_spare_behind_a_stair_alone() -> None:
     """The machines of the worlds, by name: an H100 is flat behind nine rows, not before."""
     found = {
-        name: [paid_rows.spare(batch_cost(costs(name, 0.0), 1).steady, [n])[0] for n in range(16)]
+        name: [spare(batch_cost(costs(name, 0.0), 1).steady, [n])[0] for n in range(16)]
         for name in CURVES
     }
     assert found["H100 7B"][8] > 0

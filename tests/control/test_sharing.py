@@ -88,7 +88,7 @@ def test_sessions_share_the_rows_of_one_decode_as_well_as_brute_force(
     chosen = worth(control.cut(views, mine))
     assert chosen >= worth([0] * len(mine)) - 1e-9
     if multiple == 1:
-        assert chosen >= best - (ADVANTAGE - 1) * len(mine) - 1e-9
+        assert chosen >= best - ADVANTAGE * len(mine) - 1e-9
 
 
 @pytest.mark.parametrize("layout", ["streams", "apart"])
@@ -122,7 +122,7 @@ def test_what_is_verified_is_worth_the_forwards_that_are_made_of_it(
     assert chosen >= worth([0] * sessions) - 1e-9
     alike = (worth([min(most, len(draft)) for draft in mine]) for most in range(5))
     if sessions > 1:
-        assert chosen >= max(alike) - (ADVANTAGE - 1) * sessions - 1e-9
+        assert chosen >= max(alike) - ADVANTAGE * sessions - 1e-9
 
 
 def test_a_draft_beside_others_is_a_forward_more() -> None:

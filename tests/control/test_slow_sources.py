@@ -9,8 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from localspec.control.controller import Controller
-from localspec.control.round import SessionStats, View
-from localspec.control.slow_sources import SlowSource, lead
+from localspec.control.round import SessionStats, SlowSource, View
+from localspec.control.weighing import Option, lead
+from localspec.types import Draft
 
 TAKES = 0.001
 seconds = st.floats(0, 0.1)
@@ -57,7 +58,10 @@ def test_a_source_leads_by_what_nobody_else_has(
     options: list[tuple[str | None, float]], expected: float
 ) -> None:
     """The best that begins with it, over the best that does not; plain decoding is there always."""
-    assert lead("head", options) == pytest.approx(expected)
+    begun = [
+        Option(chain([0.5], name) if name else Draft(), worth=worth) for name, worth in options
+    ]
+    assert lead("head", begun) == pytest.approx(expected)
 
 
 def _asked(control: Controller, stats: SessionStats, prior: float, took: float, rounds: int) -> int:

@@ -35,7 +35,7 @@ class FixedDepth:
     """Every round drafts `depth` nodes: the free source's, then `extend`'s.
 
     Without `joins` what a free source proposes is only a guess of what `extend` may draft. That
-    reads `read` pending tokens in a round, `stride` of them in a forward.
+    reads `read` pending tokens in a round.
     """
 
     def __init__(
@@ -45,11 +45,9 @@ class FixedDepth:
         *,
         joins: bool = True,
         read: int = READ_ROWS,
-        stride: int = READ_ROWS,
     ) -> None:
         self.depth = depth
         self.read = read
-        self.stride = stride
         self.extend = extend
         self.joins = joins
         self.rounds: list[Round] = []
@@ -80,7 +78,7 @@ class FixedDepth:
             able = any(neural.name == self.extend for neural in view.neural)
             extend = self.extend if able and len(base) < depth else None
             budget = depth - len(base)
-            plans.append(Plan(base, extend, budget, _always, read=self.read, stride=self.stride))
+            plans.append(Plan(base, extend, budget, _always, read=self.read))
         return plans
 
     def wants(self, views: Sequence[View], other_rows: int = 0, before: int = 0) -> bool:

@@ -18,7 +18,17 @@ from localspec.engine.sampling import Sampler
 from localspec.engine.simulation import SimulatedBackend, SimulatedClock
 from localspec.errors import EngineError
 from localspec.machine import Forwards, History
-from localspec.types import Backend, Draft, DraftRequest, Floats, Row, SamplingParams, Signal, Token
+from localspec.types import (
+    Backend,
+    Draft,
+    DraftRequest,
+    DraftSession,
+    Floats,
+    Row,
+    SamplingParams,
+    Signal,
+    Token,
+)
 
 CHAINS = {
     "greedy": SamplingParams(temperature=0.0),
@@ -27,7 +37,7 @@ CHAINS = {
     ),
 }
 DEPTH = 5
-STRIDE = 8
+READ = 8
 """Rows of a forward that reads: more of them would have other bits."""
 
 
@@ -53,6 +63,15 @@ def _prefix(tokens: Sequence[Token]) -> Draft:
     return Draft.chain(tokens, [Signal("other", 0, 0.5)] * len(tokens))
 
 
+def _drafted(drafter: ModelDrafter, session: DraftSession, prefix: Draft) -> Draft:
+    """Its draft, once it has read what is pending."""
+    draft = Draft()
+    while not draft:
+        asked = DraftRequest(session, prefix, DEPTH, _always, read=READ)
+        (draft,) = drafter.propose([asked])
+    return draft
+
+
 def _rounds(drafter: ModelDrafter, text: list[Token], chain: str) -> Iterator[Drafted]:
     """Rounds in which none, some or all of a draft is kept, some behind another source's nodes.
 
@@ -66,7 +85,7 @@ def _rounds(drafter: ModelDrafter, text: list[Token], chain: str) -> Iterator[Dr
     for turn in range(14):
         other = [int(token) for token in dice.integers(65, 91, size=2)]
         prefix = _prefix([*left[: turn % 3], *(other if turn % 4 == 0 else [])])
-        (draft,) = drafter.propose([DraftRequest(session, prefix, DEPTH, _always, stride=STRIDE)])
+        draft = _drafted(drafter, session, prefix)
         yield Drafted(list(text), prefix, draft)
         nodes = [*prefix.tokens, *draft.tokens]
         kept = int(dice.integers(len(nodes) + 1))
@@ -80,8 +99,7 @@ def _anew(harness: Harness, said: Drafted, chain: str) -> Draft:
     """The draft of a drafter that has just read the text, and the other source's nodes as text."""
     drafter = _drafter(harness)
     session = drafter.open(0, [*said.text, *said.prefix.tokens], Sampler(CHAINS[chain]))
-    (draft,) = drafter.propose([DraftRequest(session, Draft(), DEPTH, _always, stride=STRIDE)])
-    return draft
+    return _drafted(drafter, session, Draft())
 
 
 @pytest.mark.parametrize("chain", CHAINS)
@@ -148,15 +166,14 @@ def test_after_a_failed_forward_the_next_draft_is_read_anew(harness: Harness, fo
     drafter = _drafter(harness, _Failing(harness.draft_memory, forward))
     text = harness.request(PROMPTS[0], CHAINS["greedy"]).prompt
     session = drafter.open(0, text, Sampler(CHAINS["greedy"]))
-    ask = DraftRequest(session, Draft(), DEPTH, _always, stride=STRIDE)
     failed = 0
     for _ in range(3):
         try:
-            drafter.propose([ask])
+            _drafted(drafter, session, Draft())
         except EngineError:
             failed += 1
             assert session.pending == len(session.tokens)
         session.commit([72])
-    (draft,) = drafter.propose([ask])
+    draft = _drafted(drafter, session, Draft())
     assert failed == 1
     assert draft.tokens == _anew(harness, Drafted(session.tokens, Draft(), draft), "greedy").tokens

@@ -31,54 +31,30 @@ def _drafter(harness: Harness) -> ModelDrafter:
 
 
 def _rounds(
-    harness: Harness, text: list[Token], chain: str, read: int, stride: int
-) -> Iterator[tuple[Draft, int, list[int]]]:
-    """Each draft, what is pending after it, and the forwards' rows, until one is complete."""
+    harness: Harness, text: list[Token], chain: str, read: int
+) -> Iterator[tuple[Draft, int]]:
+    """Each draft, and what is pending after it, until one is complete."""
     drafter = _drafter(harness)
     session = drafter.open(0, text, Sampler(CHAINS[chain]))
     pending = session.pending + 1
     while session.pending < pending:
         pending = session.pending
-        before = drafter.forwards.count
-        (draft,) = drafter.propose(
-            [DraftRequest(session, Draft(), DEPTH, _always, read=read, stride=stride)]
-        )
-        yield draft, session.pending, [drafter.forwards.count - before, drafter.forwards.rows]
+        (draft,) = drafter.propose([DraftRequest(session, Draft(), DEPTH, _always, read=read)])
+        yield draft, session.pending
         if draft:
             break
     session.close()
 
 
-@pytest.mark.parametrize("chain", CHAINS)
-@pytest.mark.parametrize("prompt", PROMPTS)
-def test_a_text_read_one_by_one_is_continued_as_one_read_at_once(
-    harness: Harness, chain: str, prompt: str
-) -> None:
-    """The same draft by more forwards, all of them of one row; and by strides in between."""
-    text = harness.request(prompt, CHAINS[chain]).prompt
-    ((at_once, pending, _),) = _rounds(harness, text, chain, 256, 256)
-    assert at_once
-    assert pending == 0
-    for stride in (1, 2, 7):
-        ((draft, pending, (forwards, rows)),) = _rounds(harness, text, chain, 256, stride)
-        assert draft.tokens == at_once.tokens
-        assert pending == 0
-        assert rows == 1
-        assert forwards == -(-len(text) // stride) + len(draft) - 1
-
-
 @pytest.mark.parametrize("read", [1, 5, 16])
-@pytest.mark.parametrize("stride", [1, 256])
-def test_no_more_is_read_in_a_round_than_the_plan_says(
-    harness: Harness, read: int, stride: int
-) -> None:
+def test_no_more_is_read_in_a_round_than_the_plan_says(harness: Harness, read: int) -> None:
     """Nothing is drafted before all of it is read, and then what would have been at once."""
     text = harness.request(PROMPTS[3], CHAINS["greedy"]).prompt
-    ((at_once, _, _),) = _rounds(harness, text, "greedy", 256, 256)
-    rounds = list(_rounds(harness, text, "greedy", read, stride))
+    ((at_once, _),) = _rounds(harness, text, "greedy", 256)
+    rounds = list(_rounds(harness, text, "greedy", read))
     assert len(rounds) == -(-len(text) // read)
     left = len(text)
-    for draft, pending, _ in rounds[:-1]:
+    for draft, pending in rounds[:-1]:
         assert not draft
         assert left - pending == read
         left = pending
@@ -86,15 +62,15 @@ def test_no_more_is_read_in_a_round_than_the_plan_says(
 
 
 @pytest.mark.parametrize("chain", CHAINS)
-@pytest.mark.parametrize(("read", "stride"), [(256, 1), (3, 256), (1, 1), (20, 7)])
+@pytest.mark.parametrize("read", [256, 20, 3, 1])
 def test_however_the_draft_reads_the_answer_is_plains(
-    harness: Harness, chain: str, read: int, stride: int
+    harness: Harness, chain: str, read: int
 ) -> None:
-    """One session and several, whose strides are taken together."""
+    """One session and several, which read in the same forwards."""
     requests = [harness.request(prompt, CHAINS[chain]) for prompt in PROMPTS]
     plain = [output(session) for session in finish(harness.engine({}, FixedDepth(0)), requests)]
     for count in (1, SLOTS):
-        policy = FixedDepth(DEPTH, "model", read=read, stride=stride)
+        policy = FixedDepth(DEPTH, "model", read=read)
         sessions = finish(harness.engine(harness.drafters("model"), policy), requests[:count])
         assert [output(session) for session in sessions] == plain[:count]
         assert read == 1 or sum(session.meter.accepted for session in sessions) > 0

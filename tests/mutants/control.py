@@ -15,9 +15,9 @@ ORDER = "control/test_sharing.py::test_whose_rows_are_whose_does_not_depend_on_t
 CONTROL = [
     Mutant(
         "promises: a copy that broke is believed as before",
-        CONTROLLER,
-        "        doubted = stats.copies_cost",
-        "        doubted = 1.0",
+        "localspec/control/round.py",
+        "        return 1 + max(0.0, self.copies.doubt)",
+        "        return 1.0",
         ("control/test_acceptance_bias.py::test_copies_that_break_at_once_are_soon_left",),
     ),
     Mutant(
@@ -52,7 +52,7 @@ CONTROL = [
     ),
     Mutant(
         "asking: what brings nothing is asked every time",
-        "localspec/control/slow_sources.py",
+        "localspec/control/round.py",
         "self.saving_seconds < takes_seconds and",
         "False and",
         ("control/test_slow_sources.py::test_what_brings_nothing_is_asked_every_eighth_time",),
@@ -237,7 +237,7 @@ CONTROL = [
     Mutant(
         "window: what it takes need not be repaid",
         WEIGHING,
-        " or REPAID * seconds > saved:",
+        " or 2 * CAUTION * seconds > saved:",
         ":",
         ("control/test_window.py::test_it_is_not_read_where_it_would_not_pay",),
     ),

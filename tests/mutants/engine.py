@@ -322,7 +322,7 @@ ENGINE = [
     ),
     Mutant(
         "tariff: slots with memories of their own share any forward",
-        "localspec/control/split_cost.py",
+        "localspec/control/batch_cost.py",
         "        made = forwards(dict(enumerate(rows)), self.layout, self.costs.snapshots)",
         "        made = [sum(rows)]",
         ("control/test_sharing.py::test_a_draft_beside_others_is_a_forward_more",),

@@ -267,7 +267,6 @@ class Drafting:
                 plan.worth,
                 guess,
                 plan.read,
-                plan.stride,
                 plan.skip,
                 plan.siblings,
             )
@@ -287,8 +286,6 @@ class Drafting:
         )
         if getattr(self.drafters[name], "stepwise", False):
             forwards += max(len(plan.base) for plan in plans)
-        if all(plan.stride == 1 for plan in plans):  # it was read as it drafts
-            forwards, read = forwards + max(read, 1) - 1, 1
         guessed = sum(guess.tokens for guess in guesses)
         now = self._ran(name)
         changes, first = now.changes - ran.changes, now.firsts > ran.firsts
