@@ -46,22 +46,26 @@ def build(path: Path) -> Path:
     return _write(path, TEMPLATE, ANSWERS, marks=MARKS, ends=True)
 
 
-def speaking(path: Path, template: str, end: str, text: str) -> Path:
-    """Write a model that says `text` behind a prompt that ends with `end`, by single tokens.
+def turning(path: Path, template: str, answers: Mapping[str, str]) -> Path:
+    """Write a model that says each text behind a prompt that ends with its character.
 
     Marks in angle brackets are tokens of their own, as in the families' vocabularies, where a text
     has them once; any token is there once, because the next one depends on it alone.
     """
-    return _write(path, template, {end[-1]: _tokens(text, end)}, context=_CONTEXT)
-
-
-def turning(path: Path, template: str, answers: Mapping[str, str]) -> Path:
-    """Write a model that says each text behind a prompt that ends with its character."""
     pieces = {end: _tokens(text, end) for end, text in answers.items()}
     both = [piece for each in pieces.values() for piece in each]
     for piece in {piece for piece in both if both.count(piece) > 1}:
         raise ValueError(f"{piece!r} comes in two answers, and what follows depends on it alone")
     return _write(path, template, pieces, context=_CONTEXT)
+
+
+def turns(result: str, mark: str) -> str:
+    """The end of a template, behind a family's own: `mark` where the messages hold `result`.
+
+    What a model of `turning` says next depends on the last character alone.
+    """
+    spelled = mark.replace("\n", "\\n").replace("\t", "\\t")
+    return "{% if '" + result + "' in messages | string %}{{ '" + spelled + "' }}{% endif %}"
 
 
 def _tokens(text: str, end: str) -> list[str]:

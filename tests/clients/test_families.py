@@ -2,11 +2,12 @@
 
 A model that knows one record by heart, behind its family's own template, is asked by each client as
 a person's program asks it: whole, as a stream, and once more with the call and its result in the
-history, which the template has to render.
+history, which the template has to render, and to which the model says a sentence.
 """
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -22,6 +23,13 @@ import scripted_model
 import templates
 from clients.conftest import Served, daemon
 from langchain_openai import ChatOpenAI
+from pydantic_ai import Agent, Tool, direct
+from pydantic_ai.messages import ModelRequest
+from pydantic_ai.models import ModelRequestParameters
+from pydantic_ai.models.openai import OpenAIChatModel
+from pydantic_ai.profiles.openai import OpenAIModelProfile
+from pydantic_ai.providers.openai import OpenAIProvider
+from pydantic_ai.tools import ToolDefinition
 
 from localspec.wire.messages import Message
 
@@ -29,6 +37,9 @@ Record = dict[str, Any]
 Calls = list[tuple[str, Any]]
 
 USER: Any = [{"role": "user", "content": "Please help."}]
+RESULT = "harbour-seven"
+SAID = "Zwölf Möwen."
+"""An answer to a result, in tokens that no record has."""
 DAILY = ("gpt-oss", "gemma4", "qwen3.5", "mistral")
 """Families of every `make test`; the others take minutes, and are asked by `make clients`."""
 
@@ -77,9 +88,11 @@ def _model(folder: Path, name: str, record: Record) -> Path:
         record["tools"],
         template_kwargs=record.get("variables") or {},
     )
-    prompt = templates.dialogue(template).turn(request).prompt
-    source = template.read_text(encoding="utf-8")
-    return scripted_model.speaking(folder / f"{name}.gguf", source, prompt, record["emitted"])
+    turn = templates.dialogue(template).turn(request)
+    ends = templates.dialogue(template).format.thoughts[0].closing if turn.offer.thinking else ""
+    source = template.read_text(encoding="utf-8") + scripted_model.turns(RESULT, ends + "\t")
+    answers = {turn.prompt[-1]: record["emitted"], "\t": SAID}
+    return scripted_model.turning(folder / f"{name}.gguf", source, answers)
 
 
 @pytest.mark.parametrize("record", [*_parameters()])
@@ -92,6 +105,7 @@ def test_a_familys_calls_arrive(record: Record, families: Served) -> None:
         asked = _openai(families, stack)
         _whole_and_streamed(asked, name, record, more)
         _langchain(families, asked, name, record, more)
+        asyncio.run(_pydantic_ai(families, name, record, more))
         if not more:  # the other interfaces have no field for them
             _anthropic(families, stack, name, record)
         _ollama(families, name, record, known=not more)
@@ -136,11 +150,10 @@ def _whole_and_streamed(client: openai.OpenAI, name: str, record: Record, more: 
         (one.function.name, one.function.arguments) for one in calls
     ]
     assert (final.message.content or "") == (whole.message.content or "")
-    results = [{"role": "tool", "tool_call_id": one.id, "content": "done"} for one in calls]
+    results = [{"role": "tool", "tool_call_id": one.id, "content": RESULT} for one in calls]
     history: Any = [*USER, whole.message.model_dump(exclude_none=True), *results]
     again = client.chat.completions.create(messages=history, **asked)
-    assert again.usage
-    assert again.usage.prompt_tokens
+    assert again.choices[0].message.content == SAID
 
 
 def _langchain(
@@ -155,6 +168,58 @@ def _langchain(
     answer: Any = chat.bind_tools(offered(record)).invoke("Please help.")
     assert [(one["name"], one["args"]) for one in answer.tool_calls] == wanted(record)
     assert not answer.invalid_tool_calls
+
+
+async def _pydantic_ai(families: Served, name: str, record: Record, more: Any) -> None:
+    """A request with definitions of tools, and an agent that runs them and answers."""
+    http = openai.DefaultAsyncHttpxClient(transport=httpx2.AsyncHTTPTransport())
+    async with openai.AsyncOpenAI(
+        base_url=f"{families.url}/v1", api_key=families.token, max_retries=0, http_client=http
+    ) as client:
+        # Where a strict function leaves one text, its tokens are the vocabulary's choice, and what
+        # a model knows by heart goes on behind tokens of its own: so none is strict here.
+        model = OpenAIChatModel(
+            name,
+            provider=OpenAIProvider(openai_client=client),
+            profile=OpenAIModelProfile(openai_supports_strict_tool_definition=False),
+        )
+        settings: Any = {"temperature": 0, "extra_body": more}
+        shown = [
+            ToolDefinition(
+                name=one["name"],
+                description=one.get("description"),
+                parameters_json_schema=one["parameters"],
+            )
+            for one in record["tools"]
+        ]
+        answer = await direct.model_request(
+            model,
+            [ModelRequest.user_text_prompt("Please help.")],
+            model_settings=settings,
+            model_request_parameters=ModelRequestParameters(function_tools=shown),
+        )
+        assert [(one.tool_name, one.args_as_dict()) for one in answer.tool_calls] == wanted(record)
+        assert (answer.text or "").strip() == record["content"]
+        assert answer.finish_reason == "tool_call"
+        made: Calls = []
+        agent = Agent(model, tools=_recorded(record, made), model_settings=settings)
+        done = await agent.run("Please help.")
+    assert sorted(map(str, made)) == sorted(map(str, wanted(record)))  # it runs them side by side
+    assert done.output == SAID
+    assert done.usage.requests == 2
+
+
+def _recorded(record: Record, made: Calls) -> list[Tool[None]]:
+    """The functions of a record, which note each call in `made`."""
+
+    def tool(one: Any) -> Tool[None]:
+        def run(**arguments: Any) -> str:
+            made.append((one["name"], arguments))
+            return RESULT
+
+        return Tool.from_schema(run, one["name"], one.get("description"), one["parameters"])
+
+    return [tool(one) for one in record["tools"]]
 
 
 def _anthropic(families: Served, stack: ExitStack, name: str, record: Record) -> None:
@@ -176,12 +241,12 @@ def _anthropic(families: Served, stack: ExitStack, name: str, record: Record) ->
         assert [(block.name, block.input) for block in blocks] == wanted(record)
         assert one.stop_reason == "tool_use"
     results = [
-        {"type": "tool_result", "tool_use_id": block.id, "content": "done"} for block in blocks
+        {"type": "tool_result", "tool_use_id": block.id, "content": RESULT} for block in blocks
     ]
     said = {"role": "assistant", "content": [block.model_dump() for block in whole.content]}
     history: Any = [*USER, said, {"role": "user", "content": results}]
-    again = client.messages.create(messages=history, **asked)
-    assert again.usage.output_tokens
+    again: Any = client.messages.create(messages=history, **asked)
+    assert [block.text for block in again.content if block.type == "text"] == [SAID]
 
 
 def _ollama(families: Served, name: str, record: Record, *, known: bool) -> None:
@@ -192,7 +257,7 @@ def _ollama(families: Served, name: str, record: Record, *, known: bool) -> None
             calls = answer.message.tool_calls or []
             found = [(one.function.name, dict(one.function.arguments)) for one in calls]
             assert found == wanted(record)
-            results = [{"role": "tool", "tool_name": call, "content": "done"} for call, _ in found]
+            results = [{"role": "tool", "tool_name": call, "content": RESULT} for call, _ in found]
             history: Any = [*USER, answer.message, *results]
-            assert client.chat(name, history, tools=offered(record)).eval_count
+            assert client.chat(name, history, tools=offered(record)).message.content == SAID
         client.generate(name, keep_alive=0)  # its worker ends

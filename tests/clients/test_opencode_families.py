@@ -55,15 +55,6 @@ FAMILIES = {
 }
 
 
-def turns(mark: str) -> str:
-    """The end of a template, behind a family's own: `mark` once the file was read.
-
-    What the model says next depends on the last character alone.
-    """
-    spelled = mark.replace("\n", "\\n").replace("\t", "\\t")
-    return "{% if '" + CONTENT + "' in messages | string %}{{ '" + spelled + "' }}{% endif %}"
-
-
 def written(dialogue: Dialogue) -> str:
     """The call as the family writes it."""
     form = dialogue.format
@@ -81,7 +72,7 @@ def model(folder: Path, name: str) -> Path:
     ends = dialogue.format.thoughts[0].closing if turn.offer.thinking else ""
     return scripted_model.turning(
         folder / f"{name}.gguf",
-        template.read_text(encoding="utf-8") + turns(ends + "\t"),
+        template.read_text(encoding="utf-8") + scripted_model.turns(CONTENT, ends + "\t"),
         {turn.prompt[-1]: ends + written(dialogue), "\t": SAID},
     )
 

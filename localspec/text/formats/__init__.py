@@ -2,7 +2,7 @@
 
 `table.py` has the families. `recognise.py` finds a chat template's family by rendering,
 `reading.py` parses an answer, `writing.py` writes calls of a history, and `lark.py` makes a
-grammar of the allowed calls.
+grammar of the allowed answers: `starts.py` has where calls begin, `bound.py` their arguments.
 """
 
 from __future__ import annotations

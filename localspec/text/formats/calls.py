@@ -18,10 +18,10 @@ from localspec.text.formats.offer import Json, Offer
 from localspec.text.formats.parts import Hole, Maybe, Part, Way
 from localspec.text.formats.tape import BLANK, FENCE, Reading, Tape, tokens
 
-_NAME_KEYS = ("name", "tool_name", "function", "function_name", "tool")
-_ARGUMENT_KEYS = ("arguments", "parameters", "args", "params", "input")
-_OTHER_KEYS = frozenset({"id", "type", "tool_call_id", "index"})
-_CALL_KEYS = frozenset({*_NAME_KEYS, *_ARGUMENT_KEYS, *_OTHER_KEYS})
+NAME_KEYS = ("name", "tool_name", "function", "function_name", "tool")
+ARGUMENT_KEYS = ("arguments", "parameters", "args", "params", "input")
+OTHER_KEYS = frozenset({"id", "type", "tool_call_id", "index"})
+_CALL_KEYS = frozenset({*NAME_KEYS, *ARGUMENT_KEYS, *OTHER_KEYS})
 _NAME = re.compile(r"[\w.:/-]{1,128}")
 _NUMBERED = re.compile(r":\d+$")
 SURPLUS = "}],;`"
@@ -244,7 +244,7 @@ class Calls:
         else:
             inner = found.get("function")
             found = inner if isinstance(inner, dict) else found
-            key = next((key for key in _NAME_KEYS if isinstance(found.get(key), str)), None)
+            key = next((key for key in NAME_KEYS if isinstance(found.get(key), str)), None)
             if key is None:
                 return None
             name = found[key]
@@ -257,7 +257,7 @@ class Calls:
 
     def _given(self, found: Json, name: str) -> Any:
         """The arguments of a call in one object, from any of the known keys."""
-        for key in _ARGUMENT_KEYS:
+        for key in ARGUMENT_KEYS:
             if key in found:
                 return found[key]
         others = {key: one for key, one in found.items() if key not in _CALL_KEYS}

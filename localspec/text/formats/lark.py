@@ -1,23 +1,29 @@
-"""Makes the Lark grammar of answers that are restricted to the offered functions."""
+"""Makes the Lark grammar of answers that are restricted to the offered functions.
+
+It allows each way in which `reading.py` finds a call of the family, in tidy spelling, and no call
+whose arguments do not obey their schema.
+"""
 
 from __future__ import annotations
 
-import json
-import re
-from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 
-from localspec.text.formats import notated, typed, writing
-from localspec.text.formats.marks import opening
-from localspec.text.formats.notated import Style, quoted
-from localspec.text.formats.offer import Json, Offer
-from localspec.text.formats.parts import Element, Format, Heads, Hole, Maybe, Way
-from localspec.text.formats.values import GEMMA
+from localspec.text.formats import messages
+from localspec.text.formats.offer import Offer
+from localspec.text.formats.parts import Format, Pair
+from localspec.text.formats.spelled import (
+    BLANKS,
+    GAP,
+    Spelling,
+    bounded,
+    escaped,
+    quoted,
+    without,
+)
+from localspec.text.formats.starts import Start, Starts
+from localspec.text.formats.tape import BLANK
 from localspec.types import Token
-
-_ANY = "/(?s:.*)/"
-_SPACING = {"whitespace_flexible": False, "item_separator": ", ", "key_separator": ": "}
 
 
 def grammar(form: Format, offer: Offer, tokens: Mapping[str, Token]) -> str:
@@ -25,272 +31,166 @@ def grammar(form: Format, offer: Offer, tokens: Mapping[str, Token]) -> str:
 
     `tokens` maps marks to single tokens of the vocabulary, which no characters can spell.
     """
-    maker = _Maker(form, offer, tokens)
-    return maker.of_heads(form.heads) if form.heads else maker.of_marks(form.ways[0])
+    spelling = Spelling(tokens)
+    if form.heads:
+        return messages.grammar(form, form.heads, offer, spelling)
+    return _Answer(form, offer, spelling).grammar()
 
 
 @dataclass(slots=True)
-class _Maker:
+class _Answer:
+    """An answer of thoughts, words and calls, separated by marks."""
+
     form: Format
     offer: Offer
-    tokens: Mapping[str, Token]
+    spelling: Spelling
+    rules: list[str] = field(default_factory=list)
+    starts: Starts = field(init=False)
 
-    def of_marks(self, way: Way) -> str:
-        """An answer of thoughts, text and calls, separated by marks."""
-        offer = self.offer
-        if not offer.functions:
-            return "\n".join(self._behind_thoughts(offer.text_rule or self._words()))
-        begin = opening(way) if opening(way) != "{" else self._lead(way)
-        mark = self._spelled(begin)
-        rules = self._calls(way, begin)
-        special = [part for part in mark.split(" ") if part.startswith("<[")]
-        if offer.forced:
-            answer = f"{mark} rest"
-        elif offer.text_rule:
-            answer = f"{offer.text_rule} | {mark} rest"
-        elif special:  # any text may precede a token
-            answer = f"{self._words()} ({mark[mark.index(special[0]) :]} rest)?"
+    def __post_init__(self) -> None:
+        self.starts = Starts(self.form, self.offer, self.spelling, self.rules)
+
+    def grammar(self) -> str:
+        """The whole grammar."""
+        self._answer()
+        pairs = self.form.thoughts if self.offer.thinks or self.offer.thinking else ()
+        if not pairs:
+            return "\n".join(["start: answer", *self.rules])
+        again, ended = [], []
+        for index, pair in enumerate(pairs):
+            opening = " ".join(self.spelling.marks(pair.opening))
+            again.append(f"{opening} t{index}")
+            if self._thought(f"t{index}", [pair]):
+                ended.append(f"{opening} t{index}_end")
+        begun = f"({' | '.join(again)})* ({' | '.join(['answer', *ended])})"
+        if self.offer.thinking:
+            calls = " | t_end" if self._thought("t", pairs) else ""
+            repeated = [one for pair in pairs for one in self._repeated(pair)]
+            begun = f"{' '.join(repeated)} (t {begun}{calls})"
+        return "\n".join([f"start: {begun}", *self.rules])
+
+    def _repeated(self, pair: Pair) -> list[str]:
+        """The mark of thoughts that the prompt has begun, which some models write again."""
+        if self.spelling.is_text(pair.opening):
+            return []  # it is text of the thoughts
+        return [f"({' '.join(self.spelling.marks(pair.opening))})?"]
+
+    # -- words and calls
+
+    def _answer(self) -> None:
+        """The rule `answer`: what stands behind thoughts."""
+        if not self.offer.functions:
+            self._words([])
+            self.rules.append(f"answer: {self.offer.text_rule or 'words'}")
+            return
+        starts = self.starts.of_words()
+        self.rules.append(f"calls: {self._calls(starts)}")
+        if self.offer.forced:
+            self.rules.append("answer: calls")
+        elif self.offer.text_rule:
+            self.rules.append(f"answer: {self.offer.text_rule} | calls")
         else:
-            answer = "WORDS | before rest"
-            rules.append(f"before[suffix={mark}]: {_ANY}")
-            rules.append(f"WORDS: ~/(?s:.*){_escaped(begin)}(?s:.*)/")
-        return "\n".join([*self._behind_thoughts(answer), *rules])
+            self._words(starts)
+            self.rules.append("answer: words")
 
-    def of_heads(self, heads: Heads) -> str:
-        """An answer of messages with heads; a call may follow thoughts and text."""
-        offer, again = self.offer, self._spelled(heads.again)
-        before = f"({self._spelled(heads.thinks)} {_ANY} {again})?"
-        if heads.before and not offer.forced:
-            before += f" ({self._spelled(heads.before)} {_ANY} {again})?"
-        says = f"{self._spelled(heads.says)} ({offer.text_rule or _ANY})"
-        if not offer.functions:
-            return f"start: {before} {says}"
-        rules, calls = [], []
-        for index, function in enumerate(offer.callable):
-            head = self._spelled(heads.calls.format(name=function["name"]))
-            if self.form.ways:
-                way = self.form.ways[0]
-                made, *more = self._one(way, function, index).split("\n")
-                lead = self._spelled(way.opening + self._lead(way))
-                body = f"{lead} {made} {self._spelled(way.closing)}"
-            else:
-                body, more = f"args_{index}", self._arguments(function, index)
-            rules += [f"call_{index}: {head} {body}", *more]
-            calls.append(f"call_{index}")
-        answer = " | ".join([*calls, *([] if offer.forced else [says])])
-        return "\n".join([f"start: {before} ({answer})", *rules])
+    def _calls(self, starts: Sequence[Start]) -> str:
+        """Calls and nothing else."""
+        one = " | ".join(f"{bounded(GAP + start.pattern)} {start.behind}" if start.pattern
+                         else f"{BLANKS} {start.behind}" for start in starts)  # fmt: skip
+        betweens = {way.between.strip(BLANK) for way in self.form.ways if not way.opening} - {""}
+        commas = (" ".join(self.spelling.marks(text)) for text in sorted(betweens))
+        comma = "".join(f"({text})? " for text in commas)
+        self.rules.append(f"a_call: {one}")
+        return f"a_call ({comma}a_call)* {BLANKS}" if self.offer.parallel else f"a_call {BLANKS}"
 
-    def _calls(self, way: Way, begin: str) -> list[str]:
-        """The rule `rest`, for what follows `begin`, and the rules that it needs."""
-        lead = self._lead(way)
-        first = self._spelled((way.opening + lead)[len(begin) :])
-        more = f" ({self._spelled(way.between + lead)} call)*" if self.offer.parallel else ""
-        functions = self.offer.callable
-        either = " | ".join(f"call_{index}" for index in range(len(functions)))
-        rules = [f"rest: {first} call{more} {self._spelled(way.closing)}", f"call: {either}"]
-        for index, function in enumerate(functions):
-            rules.append(f"call_{index}: {self._one(way, function, index)}")
-        return rules
-
-    def _lead(self, way: Way) -> str:
-        """The beginning of a call, up to where functions differ."""
-        found = ""
-        for part in way.call:
-            if isinstance(part, Maybe):
-                found += "".join(writing.marks_written(part))
-            elif isinstance(part, str):
-                found += part
-            elif part is Hole.CALL:
-                return found + f'{{"{way.keys[0]}": '
-            elif part is Hole.PAIR:
-                return found + "{"
-            else:
-                break
-        return found
-
-    def _one(self, way: Way, function: Json, index: int) -> str:  # noqa: C901 - each kind of part
-        """One call after its lead, and the rules that it needs on lines of their own."""
-        name, args = str(function["name"]), f"args_{index}"
-        parts, rules, begun = [], self._arguments(function, index), False
-        for part in way.call:
-            begun = begun or isinstance(part, Hole)
-            if not begun:
-                continue
-            match part:
-                case Hole.NAME:
-                    parts.append(quoted(name))
-                case Hole.ID | Hole.INDEX:
-                    parts.append("/[0-9]{1,9}/")
-                case Hole.CALL:
-                    head = quoted(f'{json.dumps(name)}, "{way.keys[1]}": ')
-                    parts += [head, args, '"}"']
-                case Hole.PAIR:
-                    parts += [quoted(f"{json.dumps(name)}: "), args, '"}"']
-                case Hole.OBJECT:
-                    parts.append(args)
-                case Hole.ELEMENTS | Hole.TREE:
-                    inner, rules = self._elements(way, function, args)
-                    parts += inner
-                case Hole.KEYWORDS | Hole.NOTED:
-                    inner, rules = self._notated(part, function, args)
-                    parts += inner
-                case Maybe():
-                    parts += [self._spelled(text) for text in writing.marks_written(part)]
-                    parts += ["/[0-9]+/"] if Hole.INDEX in part.parts else []
-                case str():
-                    parts.append(self._spelled(part))
-        return "\n".join([" ".join(part for part in parts if part), *rules])
-
-    def _whole(self, function: Json) -> bool:
-        """Whether the arguments must match their schema."""
-        return self.offer.forced or bool(function.get("strict"))
-
-    def _arguments(self, function: Json, index: int) -> list[str]:
-        given = typed.parameters(function) if self._whole(function) else {}
-        return [f"args_{index}: %json {json.dumps(spaced(given or {'type': 'object'}))}"]
-
-    def _notated(self, part: Hole, function: Json, name: str) -> tuple[list[str], list[str]]:
-        """Arguments in Python's or in Gemma's notation."""
-        given = typed.parameters(function)
-        style = PYTHON if part is Hole.KEYWORDS else self._gemma()
-        rules = notated.Rules(name, style, given)
-        fields = rules.fields(given, "=" if part is Hole.KEYWORDS else style.colon)
-        inner = [fields] if part is Hole.KEYWORDS else ['"{"', fields, '"}"']
-        return inner, rules.rules
-
-    def _gemma(self) -> Style:
-        quote = self._spelled(GEMMA.quotes[0])
-        if quote.startswith("<["):
-            string = f"{quote} {_ANY} {quote}"
+    def _words(self, starts: Sequence[Start]) -> None:
+        """The rule `words`: words, with calls among them."""
+        openings = [escaped(pair.opening.strip(BLANK)) for pair in self._thoughts()
+                    if self.spelling.is_text(pair.opening)]  # fmt: skip
+        self.rules.append(f"TEXT: {without([*self.starts.not_words(), *openings])}")
+        alone = [f"{bounded(GAP + one.pattern)} {one.behind}" for one in starts if one.alone]
+        anywhere = self._up_to("called", [one for one in starts if not one.alone], "TEXT")
+        marks = self._own_marks()
+        firsts = f"({' | '.join(alone)})" if alone else ""
+        own = f"TEXT ({' | '.join(marks)})" if marks else ""
+        if self.offer.parallel:
+            again = f"{own} {firsts}?" if own and firsts else own
+            more = " | ".join(filter(None, (anywhere, again)))
+            made = f"{firsts + '?' if firsts else ''} {f'({more})*' if more else ''} TEXT"
         else:
-            string = f"NAME_text[suffix={quote}]: {_ANY}\n{quote} NAME_text"
-        return Style(
-            words={"true": "true", "false": "false", "null": "null"},
-            string=string,
-            key=writing.noted_key,
-            constant=writing.noted,
-            comma=",",
-            colon=":",
-            any_key="/[A-Za-z_][A-Za-z0-9_]{0,40}/",
-        )
+            owns = f"({own})*" if own else ""
+            either = " | ".join(filter(None, (firsts, f"{owns} {anywhere}" if anywhere else "")))
+            made = f"({either})? {owns} TEXT"
+        self.rules.append(f"words: {made}")
 
-    def _elements(self, way: Way, function: Json, prefix: str) -> tuple[list[str], list[str]]:
-        """The elements of a function's arguments, in the order of the schema."""
-        element = way.element
-        if element is None:
-            raise ValueError("this way has no elements")
-        if not self._whole(function):
-            return self._any_elements(element, prefix)
-        given = typed.parameters(function)
-        needed = given.get("required")
-        inner, rules = [], []
-        for index, (name, wanted) in enumerate(typed.table(given, "properties").items()):
-            rule = f"{prefix}_{index}"
-            made, more = self._element(element, quoted(name), wanted, given, rule)
-            must = isinstance(needed, list) and name in needed
-            inner.append(rule if must else f"{rule}?")
-            rules += [f"{rule}: {made}", *more]
-        return inner, rules
+    def _up_to(self, name: str, starts: Sequence[Start], text: str) -> str:
+        """The rule `name` of a text up to where calls begin, and these; "" if none begin."""
+        behind: dict[str, list[str]] = {}
+        for start in starts:
+            behind.setdefault(start.pattern, []).append(start.behind)
+        ways = []
+        for index, (pattern, calls) in enumerate(behind.items()):
+            terminal = f"{name.upper()}_{index}"
+            self.rules.append(
+                f"{terminal}: {text} /{pattern}/" if pattern else f"{terminal}: {text}"
+            )
+            ways.append(f"{terminal} ({' | '.join(calls)})")
+        if ways:
+            self.rules.append(f"{name}: {' | '.join(ways)}")
+        return name if ways else ""
 
-    def _element(
-        self, element: Element, key: str, wanted: Any, given: Json, rule: str
-    ) -> tuple[str, list[str]]:
-        """One argument in Lark, and the rules that it needs."""
-        allowed = typed.types(wanted, given)
-        text = "string" in allowed or wanted is None
-        holes = {Hole.KEY: key, Hole.TYPE: self._spelled(_type(element, text=text))}
-        place = element.parts.index(Hole.VALUE)
-        head = [self._piece(part, holes) for part in element.parts[:place]]
-        closing, *rest = element.parts[place + 1 :]
-        tail = [self._piece(part, holes) for part in rest]
-        if text:
-            made, rules = self._text(str(closing), wanted, rule)
-        else:
-            made, rules = self._json(str(closing), wanted, given, rule)
-        return " ".join([*head, made, *tail]), rules
-
-    def _piece(self, part: str | Hole, holes: Mapping[Hole, str]) -> str:
-        return self._spelled(part) if isinstance(part, str) else holes[part]
-
-    def _json(self, closing: str, wanted: Json, given: Json, rule: str) -> tuple[str, list[str]]:
-        """A value that is no string, and the mark after it."""
-        shared: Json = {key: given[key] for key in ("$defs", "definitions") if key in given}
-        schema = json.dumps(spaced({**wanted, **shared}))
-        return f"{rule}_json {self._spelled(closing)}", [f"{rule}_json: %json {schema}"]
-
-    def _text(self, closing: str, wanted: Any, rule: str) -> tuple[str, list[str]]:
-        """A string, and the mark after it."""
-        choices = wanted.get("enum") if isinstance(wanted, dict) else None
-        if isinstance(choices, list) and choices and all(isinstance(one, str) for one in choices):
-            return f"({' | '.join(map(quoted, choices))}) {self._spelled(closing)}", []
-        spelled = self._spelled(closing)
-        if "<[" in spelled:
-            return f"{_ANY} {spelled[spelled.index('<[') :]}", []
-        mark, line, behind = closing.lstrip("\n").partition("\n")
-        ends = quoted(line + behind) if line else ""
-        return f"{rule}_text {ends}", [f"{rule}_text[suffix={quoted(mark)}]: {_ANY}"]
-
-    def _any_elements(self, element: Element, prefix: str) -> tuple[list[str], list[str]]:
-        """Any elements, for a function without a strict schema."""
-        rule = f"{prefix}_any"
-        made, more = self._element(element, '/[^<>"\\n]+/', None, {}, rule)
-        return [f"({rule})*"], [f"{rule}: {made}", *more]
-
-    def _words(self) -> str:
-        """Any text, with single-token marks around it where the format has some."""
+    def _own_marks(self) -> list[str]:
+        """Single tokens that words may contain, and thoughts that may begin anywhere."""
+        single = self.spelling.single
         marks = [mark for pair in self.form.words for mark in (pair.opening, pair.closing)]
-        own = [self._spelled(mark) for mark in marks if mark.strip() in self.tokens]
-        return f"({_ANY} ({' | '.join(own)}) )* {_ANY}" if own else _ANY
+        texts = [mark.strip(BLANK) for mark in (*marks, *self.form.dropped)]
+        found = [" ".join(self.spelling.exact(text)) for text in texts
+                 if any(one in text for one in single)]  # fmt: skip
+        for index, pair in enumerate(self._thoughts()):
+            if pair.own and not self.spelling.is_text(pair.opening):
+                found.append(f"{' '.join(self.spelling.marks(pair.opening))} t{index}")
+        return list(dict.fromkeys(found))
 
-    def _behind_thoughts(self, answer: str) -> list[str]:
-        """The start rule of `answer`, after thoughts if the model thinks before it answers."""
-        offer = self.offer
-        if not self.form.thoughts or not (offer.thinks or offer.thinking):
-            return [f"start: {answer}"]
-        pair = self.form.thoughts[0]
-        closing = self._spelled(pair.closing)
-        if "<[" in closing:
-            thought = f"thought: {_ANY} {closing[closing.index('<[') :]}"
-        else:
-            thought = f"thought[suffix={closing}]: {_ANY}"
-        before = "thought BLANKS"
-        if not offer.thinking:
-            before = f"({self._spelled(pair.opening.strip())} thought BLANKS)?"
-        return [f"start: {before} ({answer})", thought, "BLANKS: /[ \\n]{0,4}/"]
+    # -- thoughts
 
-    def _spelled(self, text: str) -> str:
-        """A text in Lark: single tokens for marks that have one, else characters."""
-        marks = sorted((mark for mark in self.tokens if mark in text), key=len, reverse=True)
-        if not marks:
-            return quoted(text) if text else ""
-        pieces = re.split(f"({'|'.join(map(re.escape, marks))})", text)
-        spelled = (
-            f"<[{self.tokens[piece]}]>" if piece in self.tokens else quoted(piece)
-            for piece in pieces
-            if piece
+    def _thoughts(self) -> Sequence[Pair]:
+        return self.form.thoughts if self.offer.thinks or self.offer.thinking else ()
+
+    def _thought(self, name: str, pairs: Iterable[Pair]) -> bool:
+        """The rule `name` of thoughts to their mark; True with `name`_end of those that calls end.
+
+        Thoughts may speak of a call: where a mark comes behind it, it was none.
+        """
+        closings = list(dict.fromkeys(pair.closing.strip(BLANK) for pair in pairs))
+        marks = [*map(escaped, closings)]
+        text = f"{name.upper()}_TEXT"
+        if not self.offer.functions:
+            self.rules.append(f"{text}: {without(marks)}")
+            self.rules.append(f"{name}: {self._closed(text, closings)}")
+            return False
+        starts = self.starts.of_thoughts()
+        inside = [one.pattern for one in starts if not one.behind.startswith("<[")]
+        self.rules.append(f"{text}: {without([*marks, *inside])}")
+        called = self._up_to(f"{name}_called", starts, text)
+        self.rules.append(
+            f"{name}: {f'{called}*' if called else ''} ({self._closed(text, closings)})"
         )
-        return " ".join(spelled)
+        if not called:
+            return False
+        end = f"{called}+" if self.offer.parallel else called
+        if not self.offer.forced:
+            outside = self.starts.not_words()
+            self.rules.append(f"{name.upper()}_LAST: {without([*marks, *inside, *outside])}")
+            end += f" {name.upper()}_LAST"
+        self.rules.append(f"{name}_end: {end} {BLANKS}")
+        return True
 
-
-def spaced(given: Json) -> Json:
-    """The schema for JSON with exactly one blank after commas and colons."""
-    return {**given, "x-guidance": {**_SPACING, "lenient": True}}
-
-
-PYTHON = Style(
-    words={"true": "True", "false": "False", "null": "None"},
-    string='%json {"type": "string"}',
-    key=str,
-    constant=writing.python,
-    comma=", ",
-    colon=": ",
-    any_key='/"[A-Za-z0-9_ -]{1,40}"/',
-)
-
-
-def _type(element: Element, *, text: bool) -> str:
-    return element.text_type if text else element.other_type
-
-
-def _escaped(text: str) -> str:
-    return "".join(f"\\{char}" if char in ".^$*+?()[]{}|\\/" else char for char in text)
+    def _closed(self, text: str, closings: Sequence[str]) -> str:
+        """A text up to one of the marks, in Lark, with the terminals that it needs."""
+        ways = []
+        for index, closing in enumerate(closings):
+            before, rest = self.spelling.parted(closing)
+            name = f"{text}_{index}"
+            self.rules.append(f"{name}: {text} {quoted(before)}" if before else f"{name}: {text}")
+            ways.append(" ".join([name, *rest]))
+        return " | ".join(ways)

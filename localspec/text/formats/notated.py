@@ -1,45 +1,78 @@
-"""Schemas in Lark for arguments that are not JSON: in Python's or in Gemma's notation."""
+"""Arguments in Lark that are not JSON: in Python's or in Gemma's notation."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
-from localspec.text.formats import typed
+from localspec.text.formats import typed, writing
+from localspec.text.formats.fields import text_of
 from localspec.text.formats.offer import Json
+from localspec.text.formats.ordered import Member, ordered
+from localspec.text.formats.spelled import BLANKS, SOME, Spelling, json_rule, quoted
+from localspec.text.formats.values import GEMMA
 
 _MAX_DEPTH = 8
 """Depth of nested schemas that are enforced; deeper values may be anything."""
+_COMMA = f"/{SOME},{SOME}/"
+_LIMITS = ("minLength", "maxLength", "pattern", "format")
+_NUMBERS = ("type", "minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf")
 
 
 @dataclass(frozen=True, slots=True)
 class Style:
-    """The notation of values: literals, strings, keys and separators."""
+    """A notation of values.
+
+    `words` are its literals, `string` makes rules for a string with a schema, `key` the notation
+    of a key inside of an object, `any_key` Lark for any such key, `constant` a given value.
+    """
 
     words: Mapping[str, str]
-    string: str
+    string: Callable[[Rules, str, Any], str]
     key: Callable[[str], str]
-    constant: Callable[[Any], str]
-    comma: str
-    colon: str
     any_key: str
+    constant: Callable[[Any], str]
 
 
 @dataclass(slots=True)
 class Rules:
-    """Lark rules for the arguments of one function, with names that begin with `name`."""
+    """Rules for the arguments of one function, with names that begin with `name`."""
 
     name: str
     style: Style
     whole: Json
-    rules: list[str] = field(default_factory=list)
+    rules: list[str]
+    _number: int = 0
     _any: str = ""
 
-    def fields(self, wanted: Json, assign: str) -> str:
-        """The name of a rule for the fields of an object, without its brackets."""
-        return self._fields(wanted, assign, self.style.key, 0)
+    def fields(self) -> str:
+        """Lark for Python's keyword arguments, without parentheses."""
+        if not self.whole:
+            one = f"/[A-Za-z_][A-Za-z0-9_]{{0,60}}{SOME}={SOME}/ {self._anything()}"
+            return f"{BLANKS} ({one} ({_COMMA} {one})*)? {BLANKS}"
+        return f"{BLANKS} {self._members(self.whole, quoted, '=', 0)} {BLANKS}"
+
+    def object(self) -> str:
+        """Lark for an object, with its brackets."""
+        return self._object(self.whole, 0)
+
+    def _object(self, wanted: Json, depth: int) -> str:
+        if not typed.table(wanted, "properties"):
+            value = self._anything()
+            one = f"{self.style.any_key} /{SOME}:{SOME}/ {value}"
+            return f"/\\{{{SOME}/ ({one} ({_COMMA} {one})*)? /{SOME}\\}}/"
+        return f"/\\{{{SOME}/ {self._members(wanted, self.style.key, ':', depth)} /{SOME}\\}}/"
+
+    def _members(self, wanted: Json, key: Callable[[str], str], assign: str, depth: int) -> str:
+        known, needed = typed.table(wanted, "properties"), wanted.get("required")
+        members = []
+        for name, inner in known.items():
+            made = f"{key(name)} /{SOME}{assign}{SOME}/ {self._value(inner, depth)}"
+            members.append(Member(made, isinstance(needed, list) and name in needed))
+        rule = self._named()
+        self.rules += ordered(rule, members, _COMMA)
+        return rule
 
     def _value(self, wanted: Any, depth: int) -> str:
         if not isinstance(wanted, dict) or depth > _MAX_DEPTH:
@@ -49,8 +82,7 @@ class Rules:
         for key in ("enum", "const"):
             if key in wanted:
                 values = wanted[key] if key == "enum" else [wanted[key]]
-                texts = " | ".join(quoted(self.style.constant(value)) for value in values)
-                return self._rule(texts)
+                return self._rule(" | ".join(self.style.constant(value) for value in values))
         for key in ("anyOf", "oneOf"):
             if isinstance(several := wanted.get(key), list) and several:
                 return self._rule(" | ".join(self._value(one, depth + 1) for one in several))
@@ -59,64 +91,111 @@ class Rules:
             return self._anything()
         return self._rule(" | ".join(self._kind(kind, wanted, depth) for kind in kinds))
 
-    def _kind(self, kind: str, wanted: Json, depth: int) -> str:  # noqa: PLR0911 - one of each
+    def _kind(self, kind: str, wanted: Json, depth: int) -> str:
         match kind:
             case "string":
-                return self._string()
-            case "integer":
-                return "/-?(0|[1-9][0-9]{0,17})/"
-            case "number":
-                return r"/-?(0|[1-9][0-9]{0,17})(\.[0-9]{1,17})?/"
+                return self.style.string(self, self._named(), wanted)
+            case "integer" | "number":
+                given = {key: wanted[key] for key in _NUMBERS if key in wanted}
+                name = self._named()
+                self.rules.append(f"{name}: {json_rule({**given, 'type': kind})}")
+                return name
             case "boolean":
                 return f"{quoted(self.style.words['true'])} | {quoted(self.style.words['false'])}"
             case "array":
                 item = self._value(wanted.get("items"), depth + 1)
-                return f'"[" ({item} ({quoted(self.style.comma)} {item})*)? "]"'
+                return f"/\\[{SOME}/ {_several(item, wanted)} /{SOME}\\]/"
             case "object":
-                if not typed.table(wanted, "properties"):
-                    return self._any_object()
-                fields = self._fields(wanted, self.style.colon, self.style.key, depth + 1)
-                return f'"{{" {fields} "}}"'
+                return self._object(wanted, depth + 1)
         return quoted(self.style.words["null"])
-
-    def _fields(self, wanted: Json, assign: str, key: Callable[[str], str], depth: int) -> str:
-        """Fields in the order of the schema; those that are not required may be missing."""
-        known = typed.table(wanted, "properties")
-        needed = wanted.get("required")
-        needed = needed if isinstance(needed, list) else []
-        none_yet, some = self._rule('""'), self._rule('""')
-        for name, inner in reversed(known.items()):
-            one = f"{quoted(key(name) + assign)} {self._value(inner, depth)}"
-            left_out = name not in needed
-            first = f"{one} {some}" + (f" | {none_yet}" if left_out else "")
-            more = f"{quoted(self.style.comma)} {one} {some}" + (f" | {some}" if left_out else "")
-            none_yet, some = self._rule(first), self._rule(more)
-        return none_yet
-
-    def _string(self) -> str:
-        return self._rule(self.style.string.replace("NAME", f"{self.name}_{len(self.rules)}"))
-
-    def _any_object(self) -> str:
-        value = self._anything()
-        field_ = f"{self.style.any_key} {quoted(self.style.colon)} {value}"
-        return f'"{{" ({field_} ({quoted(self.style.comma)} {field_})*)? "}}"'
 
     def _anything(self) -> str:
         """The name of the rule for any value."""
         if not self._any:
             self._any = f"{self.name}_any"
-            kinds = ("string", "number", "boolean", "null", "array")
+            kinds = ("string", "number", "boolean", "null", "array", "object")
             made = " | ".join(self._kind(kind, {}, 0) for kind in kinds)
-            self.rules.append(f"{self._any}: {made} | {self._any_object()}")
+            self.rules.append(f"{self._any}: {made}")
         return self._any
 
     def _rule(self, made: str) -> str:
-        name = f"{self.name}_{len(self.rules)}"
-        *inner, last = made.split("\n")
-        self.rules += [*inner, f"{name}: {last}"]
+        name = self._named()
+        self.rules.append(f"{name}: {made}")
         return name
 
+    def _named(self) -> str:
+        self._number += 1
+        return f"{self.name}_{self._number}"
 
-def quoted(text: str) -> str:
-    """A string literal in Lark."""
-    return json.dumps(text, ensure_ascii=False).replace("\x7f", r"\x7f")
+
+def _several(item: str, wanted: Json) -> str:
+    """A list's items within its limits."""
+    least, most = wanted.get("minItems", 0), wanted.get("maxItems")
+    least = least if isinstance(least, int) and least > 0 else 0
+    if most == 0:
+        return ""
+    more = f"({_COMMA} {item}){{{max(0, least - 1)},{most - 1 if isinstance(most, int) else ''}}}"
+    return f"{item} {more}" if least else f"({item} {more})?"
+
+
+def _python_string(rules: Rules, name: str, wanted: Any) -> str:
+    """A string in double quotes, or in single ones where it has no limits."""
+    given = {key: wanted[key] for key in _LIMITS if key in wanted}
+    rules.rules.append(f"{name}: {json_rule({'type': 'string', **given})}")
+    if given:
+        return name
+    return f"{name} | {_SINGLE}"
+
+
+_PLAIN_KEY = "/[A-Za-z_][A-Za-z0-9_]{0,60}/"
+_QUOTED_KEY = r'/[^<>"\n]{1,80}/'
+_SINGLE = r"/'([^'\\\n]|\\['\"\\nrt])*'/"
+
+
+def _python_constant(value: Any) -> str:
+    both = quoted(writing.python(value))
+    if isinstance(value, str) and not set(value) & set("'\"\\\n\r\t"):
+        both += f" | {quoted(chr(39) + value + chr(39))}"
+    return both
+
+
+def _python_key(key: str) -> str:
+    return (
+        _python_constant(key) if "|" not in _python_constant(key) else f"({_python_constant(key)})"
+    )
+
+
+PYTHON = Style(
+    words={"true": "True", "false": "False", "null": "None"},
+    string=_python_string,
+    key=_python_key,
+    any_key=r"""(/"[^"\\\n]{1,80}"/ | /'[^'\\\n]{1,80}'/)""",
+    constant=_python_constant,
+)
+
+
+def gemma(spelling: Spelling) -> Style:
+    """Gemma's notation, whose quotes may be a single token."""
+    quote = GEMMA.quotes[0]
+    before, rest = spelling.parted(quote)
+    opened, behind = " ".join(spelling.exact(quote)), " ".join(rest)
+    ending = f" {quoted(before)}" if before else ""
+
+    def string(rules: Rules, name: str, wanted: Any) -> str:
+        text = name.upper()
+        rules.rules.append(f"{text}: ({text_of({'type': 'string', **wanted}, {}, quote)}){ending}")
+        return f"{opened} {text} {behind}".strip()
+
+    def constant(value: Any) -> str:
+        return " ".join(spelling.exact(writing.noted(value)))
+
+    def key(name: str) -> str:
+        return " ".join(spelling.exact(writing.noted_key(name)))
+
+    return Style(
+        words={"true": "true", "false": "false", "null": "null"},
+        string=string,
+        key=key,
+        any_key=f"({_PLAIN_KEY} | {opened} {_QUOTED_KEY} {opened})",
+        constant=constant,
+    )

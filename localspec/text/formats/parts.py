@@ -111,8 +111,8 @@ class Heads:
     begins with one of `goes_on`; `ends` closes it. `call` is a pattern for the name of a called
     function, `thought` one for thoughts; all other messages are text. A message ends with one of
     `closings`, or with the next head. The other fields are heads as a grammar requires them: of
-    thoughts, of text before a call, of the answer, and of a call of {name}; `again` begins the
-    next message.
+    thoughts, of text before a call, of the answer, and of a call of {name}, `also` further ones of
+    a call; `again` ends a message and begins the next one.
     """
 
     begins: tuple[str, ...]
@@ -125,6 +125,7 @@ class Heads:
     before: str = ""
     says: str = ""
     calls: str = ""
+    also: tuple[str, ...] = ()
     again: str = ""
 
 

@@ -135,7 +135,8 @@ class Runs:
     def hand_over(self, found: Found) -> None:
         """Emit a call: its name, then all of its arguments. A partial call is never emitted."""
         tape = self.tape
-        if found.name in self.form.pretends or (self._made and not self.offer.parallel):
+        plain = found.name.removeprefix("functions.")
+        if plain in self.form.pretends or (self._made and not self.offer.parallel):
             tape.give("markup", found.end)
             return
         self._made += 1

@@ -17,6 +17,15 @@ def listed(opening: str, closing: str, between: str = ", ") -> Way:
     return Way((Hole.CALL,), opening=opening, between=between, closing=closing)
 
 
+# gpt-oss: heads of calls, with the function before or behind the channel, and any word for JSON.
+_KINDS = ("", " <|constrain|>json", "<|constrain|>json", " json", " code")
+HARMONY_CALLS = tuple(
+    head.replace("CHANNEL", f"<|channel|>{channel}") + f"{kind}<|message|>"
+    for head in ("CHANNEL to=functions.{name}", " to=functions.{name}CHANNEL")
+    for channel in ("commentary", "analysis")
+    for kind in _KINDS
+)
+
 # Hermes, and many trained on its format: JSON between tags.
 TAGGED = Way(("<tool_call>\n", Hole.CALL, "\n</tool_call>"), between="\n")
 FENCED = Way((Hole.CALL,), opening="```json\n", closing="\n```", known=True)
@@ -189,7 +198,8 @@ KIMI3 = (
             NAME,
             '" index="',
             INDEX,
-            '"<|sep|><|open|>json type="object"<|sep|>',
+            '"<|sep|>',
+            '<|open|>json type="object"<|sep|>',
             Hole.OBJECT,
             "<|close|>json<|sep|><|close|>call<|sep|>",
         ),

@@ -1,0 +1,271 @@
+"""Arguments written as one element each, in Lark."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from localspec.text.formats import typed
+from localspec.text.formats.offer import Json
+from localspec.text.formats.ordered import Member, ordered
+from localspec.text.formats.parts import Element, Hole
+from localspec.text.formats.spelled import (
+    ANY,
+    BLANKS,
+    Spelling,
+    escaped,
+    json_rule,
+    quoted,
+    with_definitions,
+    without,
+)
+from localspec.text.formats.tape import tokens
+
+_MAX_DEPTH = 8
+"""Depth of nested elements that are enforced; a deeper value is JSON."""
+_LONGEST = 256
+"""Limit of a text's length that is enforced: each step of it is a state of an automaton."""
+_ANY_KEY = r'[^<>"\n]{1,80}'
+_JSON_TYPES = "json|number|integer|boolean|array|object|null"
+_ODD_PATTERN = re.compile(r"\\[bB1-9pP]|\(\?|[|^$]")
+"""Patterns that mean something else between the marks of an element."""
+
+
+@dataclass(slots=True)
+class Fields:
+    """Rules for elements, with names that begin with `name`, which are added to `rules`."""
+
+    name: str
+    element: Element
+    spelling: Spelling
+    whole: Json
+    rules: list[str]
+
+    def listed(self) -> str:
+        """The rule of all arguments as the schema has them, in any order where they are few."""
+        members = []
+        needed = self.whole.get("required")
+        for index, (key, wanted) in enumerate(typed.table(self.whole, "properties").items()):
+            rule = f"{self.name}_{index}"
+            self.rules.append(f"{rule}: {self._element(rule, escaped(key), wanted)}")
+            members.append(Member(rule, isinstance(needed, list) and key in needed))
+        self.rules += ordered(f"{self.name}_f", members, "")
+        return f"{self.name}_f"
+
+    def anything(self) -> str:
+        """Any elements."""
+        rule = f"{self.name}_any"
+        self.rules.append(f"{rule}: {self._element(rule, _ANY_KEY, None)}")
+        return f"({rule})*"
+
+    def _element(self, rule: str, key: str, wanted: Any) -> str:
+        """Ways to write one argument."""
+        element, allowed = self.element, typed.types(wanted, self.whole)
+        ways = []
+        if wanted is None or "string" in allowed:
+            ways.append(self._filled(key, element.text_type, self._text(rule, wanted)))
+        if element.text_type and wanted is None:
+            ways.append(self._filled(key, element.other_type, self._value(f"{rule}_o", {})))
+        elif "string" not in allowed or element.text_type or allowed & {"object", "array"}:
+            plain = _without_text(wanted, self.whole)
+            if plain is not None:
+                ways.append(self._filled(key, element.other_type, self._value(rule, plain)))
+        return " | ".join(ways)
+
+    def _filled(self, key: str, kind: str, value: str) -> str:
+        """An element with its value and closing mark."""
+        made: list[str] = []
+        tight = False
+        for part in self.element.parts:
+            if part is Hole.VALUE:
+                return " ".join([*made, value])
+            if part is Hole.KEY:
+                made.append(f"/{key}/")
+            elif part is Hole.TYPE:
+                made.append(f"/{_JSON_TYPES if kind == 'json' else escaped(kind)}/")
+            else:
+                made += self._mark(str(part), tight=tight)
+            tight = isinstance(part, Hole)
+        raise ValueError("this element has no value")
+
+    def _mark(self, text: str, *, tight: bool) -> list[str]:
+        """A mark in Lark; a `tight` one begins where a name or a type ends."""
+        if not tight:
+            return self.spelling.marks(text)
+        first, *more = tokens(text)
+        behind = [mark for one in more for mark in self.spelling.marks(one)]
+        return [*self.spelling.exact(first), *behind]
+
+    def _closing(self) -> Sequence[str]:
+        place = self.element.parts.index(Hole.VALUE)
+        return tokens(str(self.element.parts[place + 1]))
+
+    def _value(self, rule: str, wanted: Any) -> str:
+        """A value that is no text, and the closing mark."""
+        made = json_rule(with_definitions(wanted, self.whole))
+        self.rules.append(f"{rule}_json: {made}")
+        return " ".join([f"{BLANKS} {rule}_json", *self.spelling.marks("\n".join(self._closing()))])
+
+    def _text(self, rule: str, wanted: Any) -> str:
+        """A text, and the closing mark."""
+        first, *more = self._closing()
+        before, rest = self.spelling.parted(first)
+        behind = " ".join([*rest, *(mark for text in more for mark in self.spelling.marks(text))])
+        body = text_of(wanted, self.whole, first, line=self.element.line)
+        ending = f" {quoted(before)}" if before else ""
+        self.rules.append(f"{rule.upper()}_TEXT: ({body}){ending}")
+        return f"{rule.upper()}_TEXT {behind}".strip()
+
+    # -- nested elements
+
+    def tree(self) -> str:
+        """The rule of all arguments with elements for parts of objects and lists."""
+        return self._object(self.name, self.whole, 0)
+
+    def _object(self, rule: str, wanted: Json, depth: int) -> str:
+        members = []
+        needed = wanted.get("required")
+        for index, (key, inner) in enumerate(typed.table(wanted, "properties").items()):
+            made = self._branch(f"{rule}_{index}", key, inner, depth)
+            members.append(Member(made, isinstance(needed, list) and key in needed))
+        self.rules += ordered(f"{rule}_f", members, "")
+        return f"{rule}_f"
+
+    def _branch(self, rule: str, key: str, wanted: Any, depth: int) -> str:
+        """One nested element."""
+        mark = str(self.element.parts[0])[:-1]
+        ways = [*self._nested(rule, wanted, depth)]
+        ends = [BLANKS, *self.spelling.exact(f"{mark}</{key}>")]
+        nested = [f"({' | '.join(ways)}) {' '.join(ends)}"] if ways else []
+        allowed = typed.types(wanted, self.whole)
+        if not allowed or "string" in allowed:
+            before, rest = self.spelling.parted(mark)
+            ending = f" {quoted(before)}" if before else ""
+            body = text_of(wanted, self.whole, mark)
+            self.rules.append(f"{rule.upper()}_TEXT: ({body}){ending}")
+            nested.append(" ".join([f"{rule.upper()}_TEXT", *rest, quoted(f"</{key}>")]))
+        begin = " ".join([BLANKS, *self.spelling.exact(f"{mark}<{key}>")])
+        self.rules.append(f"{rule}: {begin} ({' | '.join(nested)})")
+        return rule
+
+    def _nested(self, rule: str, wanted: Any, depth: int) -> list[str]:
+        """Ways to write a value that is no text."""
+        for _ in range(_MAX_DEPTH):
+            if isinstance(wanted, dict) and isinstance(wanted.get("$ref"), str):
+                wanted = typed.referred(wanted["$ref"], self.whole)
+        if not isinstance(wanted, dict):
+            return []
+        for key in ("anyOf", "oneOf"):
+            if isinstance(options := wanted.get(key), list):
+                return [way for at, one in enumerate(options)
+                        for way in self._nested(f"{rule}_o{at}", one, depth + 1)]  # fmt: skip
+        ways, allowed = [], typed.types(wanted, self.whole)
+        if depth < _MAX_DEPTH and "array" in allowed and isinstance(wanted.get("items"), dict):
+            item = self._branch(f"{rule}_i", "item", wanted["items"], depth + 1)
+            least, most = wanted.get("minItems", 0), wanted.get("maxItems", "")
+            ways.append(f"({item}){{{least},{most}}}")
+        elif depth < _MAX_DEPTH and "object" in allowed and typed.table(wanted, "properties"):
+            ways.append(self._object(f"{rule}_p", wanted, depth + 1))
+        elif (plain := _without_text(wanted, self.whole)) is not None:
+            self.rules.append(f"{rule}_json: {json_rule(with_definitions(plain, self.whole))}")
+            ways.append(f"{BLANKS} {rule}_json")
+        return ways
+
+
+def text_of(wanted: Any, whole: Json, mark: str, *, line: bool = False) -> str:
+    """Lark for the text of a string between marks, of which `mark` ends it."""
+    around = r"/\n?/" if line else ""
+    choices = _choices(wanted, whole)
+    if choices is not None:
+        texts = [one if isinstance(one, str) else "null" for one in choices
+                 if isinstance(one, str) or one is None]  # fmt: skip
+        made = " | ".join(map(quoted, texts)) or '"null"'
+        return f"{around} ({made}) {around}".strip()
+    limits = _limits(wanted, whole)
+    free = f"({without([escaped(mark)])})"
+    if not limits:
+        return free
+    inner = " & ".join(f"/{limit}/" for limit in limits)
+    return f"{free} & ({around} ({inner}) {around})"
+
+
+def _choices(  # noqa: PLR0911 - one of each way to say it
+    wanted: Any, whole: Json, depth: int = 0
+) -> list[Any] | None:
+    """The only values that a schema allows; None if it is not a list of values."""
+    if not isinstance(wanted, dict) or depth > _MAX_DEPTH:
+        return None
+    if isinstance(reference := wanted.get("$ref"), str):
+        return _choices(typed.referred(reference, whole), whole, depth + 1)
+    if isinstance(several := wanted.get("enum"), list):
+        return several
+    if "const" in wanted:
+        return [wanted["const"]]
+    if wanted.get("type") == "null":
+        return [None]
+    for key in ("anyOf", "oneOf"):
+        if isinstance(options := wanted.get(key), list):
+            found = [_choices(one, whole, depth + 1) for one in options]
+            if all(one is not None for one in found):
+                return [value for one in found for value in one or ()]
+    return None
+
+
+def _limits(wanted: Any, whole: Json) -> list[str]:
+    """Regular expressions that a text must match; none where it may be anything."""
+    texts = [one for one in _options(wanted, whole) if "string" in typed.types(one, whole)]
+    found = []
+    if len(texts) == 1:
+        given = texts[0]
+        least, most = given.get("minLength", 0), given.get("maxLength")
+        if isinstance(least, int) and 0 <= least <= _LONGEST and (least or most is not None):
+            bounded = isinstance(most, int) and least <= most <= _LONGEST
+            found.append(f"(?s:.{{{least},{most if bounded else ''}}})")
+        if isinstance(pattern := given.get("pattern"), str):
+            found += _searched(pattern)
+    allowed = typed.types(wanted, whole)
+    if allowed & {"object", "array"}:  # a text that begins so is read as one
+        found.append(rf"([^ \t\r\n{{\[]{ANY})?")
+    elif found and "null" in allowed:
+        found = [f"{one}|null" for one in found]
+    return found
+
+
+def _searched(pattern: str) -> list[str]:
+    """The pattern as one of the whole text; none where that is not the same."""
+    begins, ends = pattern.startswith("^"), pattern.endswith("$") and not pattern.endswith("\\$")
+    inner = pattern[begins : len(pattern) - ends]
+    if _ODD_PATTERN.search(inner):
+        return []
+    inner = re.sub(r"(?<!\\)/", r"\\/", inner)
+    return [f"{'' if begins else ANY}({inner}){'' if ends else ANY}"]
+
+
+def _options(wanted: Any, whole: Json, depth: int = 0) -> list[Json]:
+    """The schemas of which a value must match one."""
+    if not isinstance(wanted, dict) or depth > _MAX_DEPTH:
+        return []
+    if isinstance(reference := wanted.get("$ref"), str):
+        return _options(typed.referred(reference, whole), whole, depth + 1)
+    for key in ("anyOf", "oneOf"):
+        if isinstance(several := wanted.get(key), list):
+            return [inner for one in several for inner in _options(one, whole, depth + 1)]
+    return [wanted]
+
+
+def _without_text(wanted: Any, whole: Json) -> Json | None:
+    """The schema of values that are no strings; None where there are none."""
+    found = []
+    for one in _options(wanted, whole):
+        kinds = typed.types(one, whole)
+        if "string" not in kinds:
+            found.append(one)
+        elif others := sorted(kinds - {"string"}):
+            values = [value for value in one.get("enum", ()) if not isinstance(value, str)]
+            kept = {key: value for key, value in one.items() if key != "enum"}
+            found.append({**kept, "type": others, **({"enum": values} if values else {})})
+    if not found:
+        return None
+    return found[0] if len(found) == 1 else {"anyOf": found}

@@ -1,0 +1,108 @@
+"""Marks, blanks and fixed texts in Lark: by single tokens where a vocabulary has them."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from localspec.text.formats.offer import Json
+from localspec.text.formats.tape import tokens
+from localspec.types import Token
+
+GAP = r"[ \t\r\n]*"
+"""Blanks that a reader skips, in a pattern of what begins calls."""
+SOME = r"[ \t\r\n]{0,24}"
+"""Blanks where nothing but a call may come: an unsure model writes all that it may."""
+BLANKS = "/[ \\t\\r\\n]{1,24}/?"
+ANY = r"(?s:.*)"
+_JSON = {"whitespace_pattern": r"[ \t]{1,24}|(\r?\n){1,2}[ \t]{0,24}", "lenient": True}
+_SPECIAL = frozenset(".^$*+?()[]{}|\\/&~#-")
+
+
+@dataclass(frozen=True, slots=True)
+class Spelling:
+    """How one vocabulary spells marks; `single` maps marks to tokens that no characters spell."""
+
+    single: Mapping[str, Token]
+
+    def exact(self, text: str) -> list[str]:
+        """The text in Lark, with nothing around it."""
+        return [self._piece(piece) for piece in self.pieces(text)]
+
+    def marks(self, text: str) -> list[str]:
+        """A mark in Lark, with blanks wherever a reader skips them."""
+        found: list[str] = []
+        for part in tokens(text):
+            first, *more = self.pieces(part)
+            if first in self.single:
+                found += [BLANKS, self._piece(first)]
+            else:
+                found.append(f"/{SOME}{escaped(first)}/")
+            found += map(self._piece, more)
+        return found
+
+    def is_text(self, text: str) -> bool:
+        """Whether characters alone spell a text."""
+        return not any(mark in text for mark in self.single)
+
+    def parted(self, text: str) -> tuple[str, list[str]]:
+        """The characters before the first single token of a text, and the rest in Lark."""
+        pieces = self.pieces(text)
+        if pieces[0] in self.single:
+            return "", [self._piece(piece) for piece in pieces]
+        return pieces[0], [self._piece(piece) for piece in pieces[1:]]
+
+    def pieces(self, text: str) -> list[str]:
+        """The text, cut at single tokens."""
+        inside = sorted((mark for mark in self.single if mark in text), key=len, reverse=True)
+        if not inside:
+            return [text] if text else []
+        found = re.split(f"({'|'.join(map(re.escape, inside))})", text)
+        return [piece for piece in found if piece]
+
+    def _piece(self, piece: str) -> str:
+        return f"<[{self.single[piece]}]>" if piece in self.single else quoted(piece)
+
+
+def escaped(text: str) -> str:
+    """A text within a regular expression of Lark."""
+    odd = {"\n": r"\n", "\r": r"\r", "\t": r"\t", "\x7f": r"\x7f"}
+    return "".join(f"\\{char}" if char in _SPECIAL else odd.get(char, char) for char in text)
+
+
+def bounded(pattern: str) -> str:
+    """Lark for a pattern where only a call may come."""
+    return f"/{pattern.replace(GAP, SOME)}/"
+
+
+def quoted(text: str) -> str:
+    """A string literal in Lark."""
+    return json.dumps(text, ensure_ascii=False).replace("\x7f", r"\x7f")
+
+
+def spaced(parts: Iterable[str]) -> str:
+    """Texts with blanks before each, as a regular expression."""
+    return "".join(f"{GAP}{escaped(part)}" for part in parts)
+
+
+def without(patterns: Iterable[str]) -> str:
+    """Lark for any text in which none of the patterns occurs.
+
+    A complement alone allows all to llguidance 1.9; as a part of an intersection it counts.
+    """
+    found = "|".join(dict.fromkeys(patterns))
+    return f"/{ANY}/ & ~/{ANY}({found}){ANY}/" if found else f"/{ANY}/"
+
+
+def json_rule(wanted: Json) -> str:
+    """Lark for JSON that matches a schema, with blanks as models write them."""
+    return f"%json {json.dumps({**wanted, 'x-guidance': _JSON})}"
+
+
+def with_definitions(wanted: Any, whole: Json) -> Json:
+    """A part of a schema, and the definitions that it refers to."""
+    part: Json = wanted if isinstance(wanted, dict) else {}
+    return {**part, **{key: whole[key] for key in ("$defs", "definitions") if key in whole}}
