@@ -18,7 +18,8 @@ from typing import Any
 import platformdirs
 import pytest
 
-from localspec import paths
+from localspec import config_file, paths
+from localspec.errors import ConfigError
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 OLD = b"old " * 1000
@@ -314,3 +315,22 @@ def test_what_an_earlier_release_left_open_is_closed(
     assert mode(model.parent) == 0o755
     assert mode(exactness) == 0o755
     assert paths.close_to_others() == []
+
+
+def test_a_closed_directory_is_not_taken_for_an_empty_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The configuration is read then, and the error says what stands in the way."""
+    closed, user = tmp_path / "closed", os.geteuid()
+    closed.mkdir(mode=0o000)
+    monkeypatch.setenv("LOCALSPEC_CONFIG", str(closed / "config.toml"))
+    if user == 0:
+        os.seteuid(65534)  # root may look everywhere
+    try:
+        assert paths.is_configured()
+        with pytest.raises(ConfigError, match="Permission denied"):
+            config_file.read(paths.config_file())
+    finally:
+        os.seteuid(user)
+    closed.chmod(0o700)
+    assert not paths.is_configured()
