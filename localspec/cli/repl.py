@@ -16,6 +16,7 @@ from prompt_toolkit.history import FileHistory, History, InMemoryHistory
 from prompt_toolkit.utils import Event
 
 from localspec import paths
+from localspec.cli import pasting
 from localspec.cli.ahead import Ahead
 from localspec.cli.keys import Typing
 from localspec.cli.opening import PROMPT
@@ -41,6 +42,7 @@ def run(talk: Talk, shown: Callable[[], None] = lambda: None) -> None:
             multiline=True,
             prompt_continuation=lambda _width, _line, wraps: "" if wraps else "... ",
         )
+        pasting.notice(session.input)
         ahead = Ahead(session, typing)
         talk.typing = ahead.shown
         remarks = Remarks(session.app, talk.say)
