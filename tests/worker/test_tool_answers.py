@@ -48,7 +48,7 @@ def worker(files: Files, tmp_path_factory: pytest.TempPathFactory) -> Iterator[W
 def events_of(worker: Worker, **fields: Any) -> Heard:
     """Events of a chat about the weather."""
     messages = [Message("user", "What is the weather?")]
-    chat = {"endpoint": "chat", "messages": messages, "ignore_eos": False, "max_tokens": 150}
+    chat = {"endpoint": "chat", "messages": messages, "ignore_eos": False, "max_tokens": 400}
     return worker.one(**{**chat, "tools": [WEATHER, NOW], **fields})
 
 
@@ -77,12 +77,12 @@ def test_a_forced_call_is_made_and_speculation_goes_on(worker: Worker) -> None:
 
 
 def test_required_calls_one_of_them(worker: Worker) -> None:
-    """Whichever it is; without parallel calls there is one."""
-    heard = events_of(worker, tool_choice="required", parallel_tool_calls=False, max_tokens=400)
+    """Whichever it is; without parallel calls there is one, if the limit leaves room for it."""
+    heard = events_of(worker, tool_choice="required", parallel_tool_calls=False)
     if heard.finished.reason == "stop":
         ((name, _),) = calls(heard)
         assert name in {"get_weather", "now"}
-    assert {part.index for delta in heard.deltas for part in delta.calls} == {0}
+    assert {part.index for delta in heard.deltas for part in delta.calls} <= {0}
 
 
 def test_without_force_a_random_model_writes_text(worker: Worker) -> None:

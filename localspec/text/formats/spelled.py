@@ -14,11 +14,12 @@ from localspec.types import Token
 
 GAP = r"[ \t\r\n]*"
 """Blanks that a reader skips, in a pattern of what begins calls."""
-SOME = r"[ \t\r\n]{0,24}"
+_BLANK = r" |\n{1,2}( {0,12}|\t{0,3})"
+SOME = f"({_BLANK})?"
 """Blanks where nothing but a call may come: an unsure model writes all that it may."""
-BLANKS = "/[ \\t\\r\\n]{1,24}/?"
+BLANKS = f"/{_BLANK}/?"
 ANY = r"(?s:.*)"
-_JSON = {"whitespace_pattern": r"[ \t]{1,24}|(\r?\n){1,2}[ \t]{0,24}", "lenient": True}
+_JSON = {"whitespace_pattern": _BLANK, "lenient": True}
 _SPECIAL = frozenset(".^$*+?()[]{}|\\/&~#-")
 
 

@@ -20,9 +20,9 @@ from localspec.text.formats.tape import BLANK, tokens
 
 _NUMBER = f"/{SOME}[0-9]{{1,9}}/"
 _ID = f"/{SOME}[A-Za-z0-9_.-]{{1,64}}/"
-_FIELD = rf'"({"|".join(sorted(OTHER_KEYS))})"{GAP}:{GAP}("[^"\\\n]*"|[0-9]+|null)'
-_FIELDS = f"({_FIELD}{GAP},{GAP})*"
-_MORE = f"({GAP},{GAP}{_FIELD})*"
+_FIELD = rf'"({"|".join(sorted(OTHER_KEYS))})"{GAP}:{GAP}("[\w:.-]{{0,40}}"|[0-9]{{1,9}}|null)'
+_FIELDS = f"({_FIELD}{GAP},{GAP})?"
+_MORE = f"({GAP},{GAP}{_FIELD})?"
 _GIVEN = rf'"({"|".join(ARGUMENT_KEYS)})"{GAP}:{GAP}'
 
 
@@ -123,12 +123,14 @@ class Starts:
 
     def _ways(self) -> Iterator[_Begun]:
         """Each way with its marks, and once more without its opening where a call has a mark."""
+        seen: list[list[str]] = []
         for way in self.form.ways:
             if not self._callable(way):
                 continue
             inner = [one for part in _lead(way) for one in tokens(part)]
             yield _Begun(way, [*tokens(way.opening), *inner], whole=True)
-            if inner_mark(way):
+            if inner_mark(way) and inner not in seen:  # a reader tries the first way that has it
+                seen.append(inner)
                 yield _Begun(way, inner, whole=False)
 
     def _callable(self, way: Way) -> list[int]:
