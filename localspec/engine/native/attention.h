@@ -13,7 +13,7 @@
 namespace {
 
 // A sum of values by weights e^(score - peak), and the sum of these weights; the values' sums follow it.
-struct alignas(64) Weighed {
+struct alignas(64) PartialSum {
     float peak, weight;
 
     float * sums() { return reinterpret_cast<float *>(this + 1); }
@@ -54,43 +54,43 @@ struct Attention : Vectors {
 
     size_t scratch_bytes(int threads) const {
         const size_t kept = shared(threads) ? size_t(streams) * rows * heads * spans : 0;
-        return Seat::bytes(*this) * threads + kept * weighed_bytes() + alignof(Weighed);
+        return Workspace::bytes(*this) * threads + kept * sum_bytes() + alignof(PartialSum);
     }
 
     // Every thread calls this: each takes spans, or all spans of a group of rows where there are enough.
     void compute(const ggml_compute_params * params) const {
         GGML_ASSERT(params->wsize >= scratch_bytes(params->nth));
-        const uintptr_t at = (uintptr_t(params->wdata) + alignof(Weighed) - 1) & ~(alignof(Weighed) - 1);
+        const uintptr_t at = (uintptr_t(params->wdata) + alignof(PartialSum) - 1) & ~(alignof(PartialSum) - 1);
         char * const base = reinterpret_cast<char *>(at);
-        const Seat seat(*this, base + Seat::bytes(*this) * params->ith);
-        char * const kept = base + Seat::bytes(*this) * params->nth;
+        const Workspace work(*this, base + Workspace::bytes(*this) * params->ith);
+        char * const kept = base + Workspace::bytes(*this) * params->nth;
         const bool cut = shared(params->nth);
         const int parts = cut ? spans : 1, tasks = streams * int(k->ne[2]) * groups * parts;
         if (params->ith == 0) ggml_threadpool_chunk_set(params->threadpool, params->nth);
         ggml_barrier(params->threadpool);
         for (int task = params->ith; task < tasks; task = ggml_threadpool_chunk_add(params->threadpool, 1)) {
             const Group group(*this, task / parts);
-            prepare(group, seat);
+            prepare(group, work);
             if (cut) {
-                span(group, seat, task % parts);
+                span(group, work, task % parts);
                 for (int i = 0; i < group.pairs; ++i) {
-                    std::memcpy(part(kept, group.index(*this, i), task % parts), seat.parts(i), weighed_bytes());
+                    std::memcpy(part(kept, group.index(*this, i), task % parts), work.parts(i), sum_bytes());
                 }
                 continue;
             }
-            for (int i = 0; i < group.pairs; ++i) clear(*seat.wholes(i));
+            for (int i = 0; i < group.pairs; ++i) clear(*work.totals(i));
             for (int each = 0; each < spans; ++each) {
-                span(group, seat, each);
-                for (int i = 0; i < group.pairs; ++i) join(*seat.wholes(i), *seat.parts(i));
+                span(group, work, each);
+                for (int i = 0; i < group.pairs; ++i) join(*work.totals(i), *work.parts(i));
             }
-            for (int i = 0; i < group.pairs; ++i) finish(*seat.wholes(i), group.index(*this, i));
+            for (int i = 0; i < group.pairs; ++i) finish(*work.totals(i), group.index(*this, i));
         }
         if (!cut) return;
         ggml_barrier(params->threadpool);
         for (int index = params->ith; index < streams * rows * heads; index += params->nth) {
-            clear(*seat.wholes(0));
-            for (int each = 0; each < spans; ++each) join(*seat.wholes(0), *part(kept, index, each));
-            finish(*seat.wholes(0), index);
+            clear(*work.totals(0));
+            for (int each = 0; each < spans; ++each) join(*work.totals(0), *part(kept, index, each));
+            finish(*work.totals(0), index);
         }
     }
 
@@ -116,33 +116,33 @@ struct Attention : Vectors {
         }
     };
 
-    // What a thread works with: by pair queries, scores of a step and sums; and keys or values, unpacked.
-    struct Seat {
+    // Memory of one thread: by pair queries, scores of a step and sums; and keys or values, unpacked.
+    struct Workspace {
         float *queries, *scores, *tile;
-        char *first_part, *first_whole;
-        size_t weighed_bytes;
+        char *first_part, *first_total;
+        size_t sum_bytes;
 
-        Seat(const Attention & op, char * at)
+        Workspace(const Attention & op, char * at)
             : queries(reinterpret_cast<float *>(at)), scores(queries + PAIRS * op.key), tile(scores + PAIRS * STEP),
               first_part(reinterpret_cast<char *>(tile + LANES * std::max(op.key, op.value))),
-              first_whole(first_part + PAIRS * op.weighed_bytes()), weighed_bytes(op.weighed_bytes()) {}
+              first_total(first_part + PAIRS * op.sum_bytes()), sum_bytes(op.sum_bytes()) {}
 
         static size_t bytes(const Attention & op) {
             const size_t numbers = PAIRS * (op.key + STEP) + LANES * std::max(op.key, op.value);
-            return (numbers * sizeof(float) + 2 * PAIRS * op.weighed_bytes() + 63) / 64 * 64;
+            return (numbers * sizeof(float) + 2 * PAIRS * op.sum_bytes() + 63) / 64 * 64;
         }
-        Weighed * parts(int pair) const { return at(first_part, pair); }
-        Weighed * wholes(int pair) const { return at(first_whole, pair); }
-        Weighed * at(char * first, int i) const { return reinterpret_cast<Weighed *>(first + weighed_bytes * i); }
+        PartialSum * parts(int pair) const { return at(first_part, pair); }
+        PartialSum * totals(int pair) const { return at(first_total, pair); }
+        PartialSum * at(char * first, int i) const { return reinterpret_cast<PartialSum *>(first + sum_bytes * i); }
     };
 
-    size_t weighed_bytes() const { return (sizeof(Weighed) + value * sizeof(float) + 63) / 64 * 64; }
+    size_t sum_bytes() const { return (sizeof(PartialSum) + value * sizeof(float) + 63) / 64 * 64; }
 
     // Whether so many threads share spans, because there are too few groups of rows for them.
     bool shared(int threads) const { return spans > 1 && streams * int(k->ne[2]) * groups < 2 * threads; }
 
-    Weighed * part(char * kept, int index, int span) const {
-        return reinterpret_cast<Weighed *>(kept + weighed_bytes() * (size_t(index) * spans + span));
+    PartialSum * part(char * kept, int index, int span) const {
+        return reinterpret_cast<PartialSum *>(kept + sum_bytes() * (size_t(index) * spans + span));
     }
 
     const ggml_fp16_t * seen_by(int row, int stream) const {
@@ -151,24 +151,24 @@ struct Attention : Vectors {
         return reinterpret_cast<const ggml_fp16_t *>(at + stream % mask->ne[3] * mask->nb[3]);
     }
 
-    void prepare(const Group & group, const Seat & seat) const {
+    void prepare(const Group & group, const Workspace & work) const {
         for (int i = 0; i < group.pairs; ++i) {
             const char * at = static_cast<const char *>(q->data) + group.row(*this, i) * q->nb[1] +
                               group.head(*this, i) * q->nb[2] + group.stream * q->nb[3];
             const auto * from = reinterpret_cast<const float *>(at);
-            float * const query = seat.queries + i * key;
+            float * const query = work.queries + i * key;
             for (int d = 0; d < key; d += LANES) store(query + d, mul(of_floats(from + d), all(scale)));
         }
     }
 
-    void clear(Weighed & sum) const {
+    void clear(PartialSum & sum) const {
         sum.peak = -INFINITY, sum.weight = 0.0f;
         std::fill_n(sum.sums(), value, 0.0f);
     }
 
-    // A span of cells, for all pairs: their sums are in the seat then.
-    void span(const Group & group, const Seat & seat, int number) const {
-        for (int i = 0; i < group.pairs; ++i) clear(*seat.parts(i));
+    // A span of cells, for all pairs: their sums are in the workspace then.
+    void span(const Group & group, const Workspace & work, int number) const {
+        for (int i = 0; i < group.pairs; ++i) clear(*work.parts(i));
         const int end = std::min(cells, (number + 1) * SPAN);
         for (int cell = number * SPAN; cell < end; cell += STEP) {
             uint32_t seen[PAIRS], any = 0;  // blocks of cells that a row sees
@@ -177,11 +177,11 @@ struct Attention : Vectors {
                 any |= seen[row];
             }
             if (any == 0) continue;
-            score(group, seat, cell, seen, any);
+            score(group, work, cell, seen, any);
             for (int i = 0; i < group.pairs; ++i) {
-                if (seen[i / sharing]) weigh(*seat.parts(i), seat.scores + i * STEP);
+                if (seen[i / sharing]) weigh(*work.parts(i), work.scores + i * STEP);
             }
-            add_values(group, seat, cell, seen, any);
+            add_values(group, work, cell, seen, any);
         }
     }
 
@@ -208,17 +208,17 @@ struct Attention : Vectors {
         }
     }
 
-    void score(const Group & group, const Seat & seat, int cell, const uint32_t * seen, uint32_t any) const {
+    void score(const Group & group, const Workspace & work, int cell, const uint32_t * seen, uint32_t any) const {
         for (int block = 0; block < BLOCKS; ++block) {
             const int at = cell + block * LANES;
-            if (any >> block & 1) unpack(k, group, at, key, seat.tile);
+            if (any >> block & 1) unpack(k, group, at, key, work.tile);
             for (int i = 0; i < group.pairs; ++i) {
-                float * const scores = seat.scores + i * STEP + block * LANES;
+                float * const scores = work.scores + i * STEP + block * LANES;
                 if (!(seen[i / sharing] >> block & 1)) {
                     store(scores, all(-INFINITY));
                     continue;
                 }
-                store(scores, products(seat.queries + i * key, seat.tile));
+                store(scores, products(work.queries + i * key, work.tile));
                 if (cap != 0.0f) {
                     for (int j = 0; j < LANES; ++j) scores[j] = cap * std::tanh(scores[j]);
                 }
@@ -243,7 +243,7 @@ struct Attention : Vectors {
     }
 
     // Scores become weights; what was summed so far is measured by the new peak.
-    void weigh(Weighed & sum, float * scores) const {
+    void weigh(PartialSum & sum, float * scores) const {
         Floats top = of_floats(scores), weight = zeros();
         for (int i = LANES; i < STEP; i += LANES) top = max(top, of_floats(scores + i));
         const float peak = std::max(sum.peak, highest(top));
@@ -261,16 +261,16 @@ struct Attention : Vectors {
         }
     }
 
-    void add_values(const Group & group, const Seat & seat, int cell, const uint32_t * seen, uint32_t any) const {
+    void add_values(const Group & group, const Workspace & work, int cell, const uint32_t * seen, uint32_t any) const {
         for (int block = 0; block < BLOCKS; ++block) {
             if (!(any >> block & 1)) continue;
-            unpack(v, group, cell + block * LANES, value, seat.tile);
+            unpack(v, group, cell + block * LANES, value, work.tile);
             for (int i = 0; i < group.pairs; ++i) {
                 if (!(seen[i / sharing] >> block & 1)) continue;
-                const float * weights = seat.scores + i * STEP + block * LANES;
-                float * sums = seat.parts(i)->sums();
+                const float * weights = work.scores + i * STEP + block * LANES;
+                float * sums = work.parts(i)->sums();
                 for (int d = 0; d < value; d += AT_ONCE * LANES) {
-                    add_some<AT_ONCE>((value - d) / LANES, weights, seat.tile + d, sums + d);
+                    add_some<AT_ONCE>((value - d) / LANES, weights, work.tile + d, sums + d);
                 }
             }
         }
@@ -294,7 +294,7 @@ struct Attention : Vectors {
     }
 
     // One more span, always the next.
-    void join(Weighed & whole, const Weighed & part) const {
+    void join(PartialSum & whole, const PartialSum & part) const {
         const float peak = std::max(whole.peak, part.peak);
         if (part.peak == -INFINITY) return;
         const float old = exp(whole.peak - peak), fresh = exp(part.peak - peak);
@@ -307,7 +307,7 @@ struct Attention : Vectors {
     }
 
     // A sink is a score of its head, with no value.
-    void finish(const Weighed & sum, int index) const {
+    void finish(const PartialSum & sum, int index) const {
         float by = sum.weight == 0.0f ? 0.0f : 1.0f / sum.weight;
         if (sinks) {
             const float sink = static_cast<const float *>(sinks->data)[index % heads];

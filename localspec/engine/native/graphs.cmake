@@ -3,7 +3,7 @@
 # A context keeps one graph for forwards with outputs. A forward of another row count than the last
 # one builds and allocates it anew, and with CUDA the captured graph is lost: on an H100 that takes
 # longer than the forward itself, and speculation changes its row count all the time. So every row
-# count has a seat, where its graph stays as it is until it comes again. On a CPU alone a change costs
+# count keeps its graph until it comes again. On a CPU alone a change costs
 # too little to spend memory on it, so there are none there; LOCALSPEC_GRAPHS=1 or 0 in the environment
 # decides otherwise.
 
@@ -13,51 +13,51 @@ function(localspec_graphs)
 ]] [[
     ggml_backend_sched_ptr sched;
 
-    // LocalSpec: what belongs to row counts that are not seated; seat 0 is of all without their own
-    struct localspec_seat {
+    // LocalSpec: graphs of row counts that are not in use; number 0 is for all counts without their own
+    struct localspec_row_graph {
         ggml_backend_sched_ptr            sched;
         std::unique_ptr<llm_graph_result> graph;
         bool                              active = false;
     };
-    std::array<localspec_seat, 33> localspec_seats;
-    uint32_t localspec_seated = 0;
-    void localspec_sit(uint32_t seat);
-    void localspec_stand();
+    std::array<localspec_row_graph, 33> localspec_row_graphs;
+    uint32_t localspec_row_graph_in_use = 0;
+    void localspec_use_row_graph(uint32_t rows);
+    void localspec_drop_row_graphs();
 ]])
     localspec_edit(src/llama-context.cpp [[
 llm_graph_result * llama_context::process_ubatch(]] [[
-// LocalSpec: whether row counts have seats of their own
+// LocalSpec: whether row counts have graphs of their own
 static bool localspec_wanted(bool on_device) {
     static const char * said = getenv("LOCALSPEC_GRAPHS");
     return said ? said[0] != '0' : on_device;
 }
 
-// LocalSpec: change places. Who sits is in `sched`, `gf_res_prev[1]` and `gf_res_prev_active`.
-void llama_context::localspec_sit(uint32_t seat) {
-    if (seat == localspec_seated) {
+// LocalSpec: the graph in use is in `sched`, `gf_res_prev[1]` and `gf_res_prev_active`.
+void llama_context::localspec_use_row_graph(uint32_t rows) {
+    if (rows == localspec_row_graph_in_use) {
         return;
     }
-    auto & leaves = localspec_seats[localspec_seated];
-    auto & comes  = localspec_seats[seat];
-    if (!comes.sched) {
-        comes.sched.reset(ggml_backend_sched_new(backend_ptrs.data(), backend_buft.data(),
+    auto & old  = localspec_row_graphs[localspec_row_graph_in_use];
+    auto & next = localspec_row_graphs[rows];
+    if (!next.sched) {
+        next.sched.reset(ggml_backend_sched_new(backend_ptrs.data(), backend_buft.data(),
             backend_ptrs.size(), gf_res_reserve->get_max_nodes(), false, cparams.op_offload));
     }
-    leaves.active = gf_res_prev_active && gf_res_prev_active == gf_res_prev[1].get();
-    leaves.graph  = std::move(gf_res_prev[1]);
-    leaves.sched  = std::move(sched);
+    old.active = gf_res_prev_active && gf_res_prev_active == gf_res_prev[1].get();
+    old.graph  = std::move(gf_res_prev[1]);
+    old.sched  = std::move(sched);
 
-    sched              = std::move(comes.sched);
-    gf_res_prev[1]     = std::move(comes.graph);
-    gf_res_prev_active = comes.active ? gf_res_prev[1].get() : nullptr;
-    localspec_seated   = seat;
+    sched              = std::move(next.sched);
+    gf_res_prev[1]     = std::move(next.graph);
+    gf_res_prev_active = next.active ? gf_res_prev[1].get() : nullptr;
+    localspec_row_graph_in_use = rows;
 }
 
-// LocalSpec: back to the first seat, and the others are given up. Nothing may be running.
-void llama_context::localspec_stand() {
-    localspec_sit(0);
-    for (auto & seat : localspec_seats) {
-        seat = {};
+// LocalSpec: use the first graph and free the others. Nothing may be running.
+void llama_context::localspec_drop_row_graphs() {
+    localspec_use_row_graph(0);
+    for (auto & graph : localspec_row_graphs) {
+        graph = {};
     }
 }
 
@@ -67,12 +67,13 @@ llm_graph_result * llama_context::process_ubatch(]])
     auto * gf  = res->get_gf();
 ]] [[
     const bool own = localspec_wanted(backend_ptrs.size() > 1) && !cparams.pipeline_parallel;
-    localspec_sit(own && n_outputs > 0 && ubatch.n_tokens < localspec_seats.size() ? ubatch.n_tokens : 0);
+    localspec_use_row_graph(
+        own && n_outputs > 0 && ubatch.n_tokens < localspec_row_graphs.size() ? ubatch.n_tokens : 0);
 
     auto * res = get_gf_res_prev();
     auto * gf  = res->get_gf();
 ]])
-    # What reserves anew, changes the memory's layout or ends begins at the first seat.
+    # What reserves anew, changes the memory's layout or ends begins with the first graph.
     localspec_edit(src/llama-context.cpp [[
     synchronize();
 
@@ -82,7 +83,7 @@ llm_graph_result * llama_context::process_ubatch(]])
 ]] [[
     synchronize();
     if (sched) {
-        localspec_stand();
+        localspec_drop_row_graphs();
     }
 
     const int64_t t_start_us = ggml_time_us();
@@ -93,7 +94,7 @@ llm_graph_result * llama_context::process_ubatch(]])
         // reset the previous graph results to make sure that they won't be reused
 ]] [[
         synchronize();
-        localspec_stand();
+        localspec_drop_row_graphs();
 
         // reset the previous graph results to make sure that they won't be reused
 ]])
@@ -104,7 +105,7 @@ llm_graph_result * llama_context::process_ubatch(]])
     // wait for any pending asynchronous copies into the output buffers before they are freed
     synchronize();
     if (sched) {
-        localspec_stand();
+        localspec_drop_row_graphs();
     }
 ]])
     # The name by which LocalSpec sees that a library has this.
