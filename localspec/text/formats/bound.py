@@ -27,7 +27,6 @@ _FIELDS_ALONE = frozenset(
 """Keys of a schema that says no more than which fields there are."""
 _LOCAL = re.compile(r'"\$ref": "#(?!/(?:\$defs|definitions)/)')
 """A reference to a part of the schema that does not go along with a field of it."""
-_ANY_KEY = r'"([^"\\\x00-\x1f]|\\["\\\/bfnrt])*"'
 
 
 @dataclass(slots=True)
@@ -99,16 +98,8 @@ class Arguments:
             self.rules.append(f"{name}_v{index}: {json_rule(with_definitions(wanted, given))}")
             head = f"/{SOME}{escaped(spelled)}{SOME}:{SOME}/"
             members.append(Member(f"{head} {name}_v{index}", key in needed))
-        other, more = "", given.get("additionalProperties", True)
-        if more is not False:
-            value = {} if more is True else more
-            self.rules.append(f"{name}_w: {json_rule(with_definitions(value, given))}")
-            self.rules.append(
-                f"{name.upper()}_KEY: /{_ANY_KEY}/ & ~/{'|'.join(map(escaped, known))}/"
-            )
-            other = f"{BLANKS} {name.upper()}_KEY /{SOME}:{SOME}/ {name}_w"
         self.rules.append(f'{name}: "{{" {name}_f /{SOME}\\}}/')
-        self.rules += ordered(f"{name}_f", members, f"/{SOME},/", other)
+        self.rules += ordered(f"{name}_f", members, f"/{SOME},/")
 
 
 def _fields_alone(given: Json) -> bool:
@@ -118,7 +109,7 @@ def _fields_alone(given: Json) -> bool:
         len(known) > 1
         and given.keys() <= _FIELDS_ALONE
         and isinstance(given.get("required", []), list)
-        and isinstance(given.get("additionalProperties", True), bool | dict)
+        and given.get("additionalProperties") is False  # others come behind those that are known
         and not _LOCAL.search(json.dumps(given))
         and set(given.get("required", ())) <= known.keys()
     )

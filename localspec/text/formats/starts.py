@@ -284,8 +284,6 @@ class Starts:
                 begin = f"{'' if taken else _OBJECT}{GAP}{_FIELDS}"
                 last = bounded(rf"{GAP},{GAP}{_FIELDS}{_key(name)}{_MORE}{GAP}\}}")
                 ways.append(f"{bounded(begin + _GIVEN)} {given.json()} {last}")
-                inner, outer = bounded(f'{begin}"function"{GAP}:'), bounded(_MORE + GAP + r"\}")
-                ways.append(f"{inner} {self._object(way, at, '')} {outer}")
             self.rules.append(f"{rule}: {' | '.join(ways)}")
         return rule
 
