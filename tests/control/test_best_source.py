@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
 
 import pytest
@@ -13,7 +14,9 @@ from localspec.control.round import Neural, View
 
 TEXTS = {"prose": PROSE, "code": CODE}
 MEASURED = ("Q4_K", "H100 7B")
-SEEDS = (11, 12)
+SEEDS = range(11, 13)
+MANY_SEEDS = range(11, 19)
+"""Of four sources: what two texts take differs by a tenth from what thirty do."""
 BEST = Other("best", step=0.12)
 OTHERS = {
     "is less sure": replace(BEST, name="other", lower=2),
@@ -26,16 +29,18 @@ OTHERS = {
 _TWO, _FOUR = "test_a_worse_source_beside_a_better_one", "test_four_sources_of_which_one_is_better"
 SLACK = {
     f"{_TWO}[says too much-H100 7B-prose]": 0.01,
-    f"{_FOUR}[H100 7B-prose]": 0.45,
-    f"{_FOUR}[Q4_K-code]": 0.16,
+    f"{_FOUR}[H100 7B-prose]": 0.40,
+    f"{_FOUR}[Q4_K-code]": 0.14,
 }
 """Worlds whose bound is not reached yet, and what beyond it is granted to them."""
 
 
-def seconds(machine: Machine, regime: Regime, *sources: Other) -> float:
-    """The time of two texts with these sources and no other."""
+def seconds(
+    machine: Machine, regime: Regime, *sources: Other, seeds: Iterable[int] = SEEDS
+) -> float:
+    """The time of a text for each seed with these sources and no other."""
     spent = 0.0
-    for seed in SEEDS:
+    for seed in seeds:
         text, own = Text([regime], seed), [replace(each, track=Track()) for each in sources]
         spent += Controlled(machine, text, seed, sources=(), others=own).play().time
     return spent
@@ -59,7 +64,8 @@ def test_four_sources_of_which_one_is_better(machine: str, text: str, slack: flo
     """All the others at once."""
     world, regime = MACHINES[machine], TEXTS[text]
     others = [replace(each, name=f"other {n}") for n, each in enumerate(OTHERS.values())]
-    assert seconds(world, regime, *others, BEST) <= (1.05 + slack) * seconds(world, regime, BEST)
+    alone = seconds(world, regime, BEST, seeds=MANY_SEEDS)
+    assert seconds(world, regime, *others, BEST, seeds=MANY_SEEDS) <= (1.05 + slack) * alone
 
 
 def _sources(doubts: dict[str, float], pending: int = 1) -> str | None:
