@@ -32,7 +32,7 @@ class Marks:
 class _Place:
     """Where an answer is: `before` thoughts, inside of them, or behind; and what it last wrote.
 
-    `count` are the tokens of the thoughts so far; `forced` are those of the closing mark.
+    `count` are the tokens of all thoughts so far; `forced` are those of the closing mark.
     """
 
     before: bool
@@ -125,10 +125,10 @@ class ThoughtLimit:
         if place.before:
             said, opening = wrote.lstrip(), self._marks.opening
             if said.startswith(opening):
-                return _Place(before=False, inside=True)
+                return _Place(before=False, inside=True, count=place.count)
             return replace(place, before=opening.startswith(said), wrote=wrote)
         if self._marks.closing in wrote:
-            return _Place(before=False, inside=False)
+            return _Place(before=True, inside=False, count=place.count)  # it may think again
         ends, at = self._marks.ends, place.forced
         begun = at + 1 if token == ends[at] else int(token == ends[0])
         return replace(

@@ -62,7 +62,12 @@ class _Answer:
             again.append(f"{opening} t{index}")
             if self._thought(f"t{index}", [pair]):
                 ended.append(f"{opening} t{index}_end")
-        begun = f"({' | '.join(again)})* ({' | '.join(['answer', *ended])})"
+        # An unsure model would think again and again before it writes what it must.
+        often = "?" if self.offer.text_rule else "*"
+        thought = (
+            "" if self.offer.text_rule and self.offer.thinking else f"({' | '.join(again)}){often}"
+        )
+        begun = f"{thought} ({' | '.join(['answer', *ended])})"
         if self.offer.thinking:
             calls = " | t_end" if self._thought("t", pairs) else ""
             repeated = [one for pair in pairs for one in self._repeated(pair)]
