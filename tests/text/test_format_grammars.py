@@ -161,3 +161,19 @@ def test_thoughts_come_before_a_forced_call(name: str, thinking: bool) -> None:
     text = "Well." + pair.closing + written(found, "now", {})
     text = text if thinking else pair.opening + text
     assert words.allows(found, offer, text)
+
+
+@family
+def test_an_answer_of_a_rule_comes_behind_one_thought_at_most(name: str) -> None:
+    """An unsure model would think again and again, and never come to it."""
+    found, words = form(name), Words(form(name), control=True)
+    offer = Offer(text_rule='"{}"', thinks=True)
+    if found.heads:
+        thought, says = f"{found.heads.thinks}Well.{found.heads.again}", found.heads.says
+    elif found.thoughts:
+        thought, says = f"{found.thoughts[0].opening}Well.{found.thoughts[0].closing}", ""
+    else:
+        return
+    assert words.allows(found, offer, says + "{}")
+    assert words.allows(found, offer, thought + says + "{}")
+    assert not words.allows(found, offer, thought + thought + says + "{}")

@@ -47,17 +47,20 @@ class _Messages:
         says = (
             f"{says} {offer.text_rule} ({self._closings()})?" if offer.text_rule else f"{says} said"
         )
+        # An unsure model would begin message after message before it writes what it must.
+        once = " ".join(f"({one})?" for one in before) if offer.text_rule else ""
+        first = once or f"({' | '.join(before)})*"
         if not offer.functions:
-            return "\n".join([f"start: ({' | '.join(before)})* {says}", *self.rules])
+            return "\n".join([f"start: {first} {says}", *self.rules])
         self._calls()
         again = " | ".join(" ".join(self.spelling.exact(text)) for text in self._agains())
         self.rules.append(f"again: {again}")
         calls = "call (again call)*" if offer.parallel else "call"
-        first = f"({' | '.join(before)})*"
         if offer.forced:
             made = f"{first} {calls} ({self._closings()})?"
         elif offer.parallel:
-            made = f"{first[:-2]} | call again)* (call ({self._closings()})? | {says})"
+            among = f"{once} (call again)*" if once else f"({' | '.join([*before, 'call again'])})*"
+            made = f"{among} (call ({self._closings()})? | {says})"
         else:
             made = f"{first} (call ({self._closings()})? | {says})"
         return "\n".join([f"start: {made}", *self.rules])

@@ -160,9 +160,7 @@ def _python_constant(value: Any) -> str:
 
 
 def _python_key(key: str) -> str:
-    return (
-        _python_constant(key) if "|" not in _python_constant(key) else f"({_python_constant(key)})"
-    )
+    return f"({_python_constant(key)})"
 
 
 PYTHON = Style(

@@ -24,8 +24,6 @@ _FIELD = rf'"({"|".join(sorted(OTHER_KEYS))})"{GAP}:{GAP}("[\w:.-]{{0,40}}"|[0-9
 _FIELDS = f"({_FIELD}{GAP},{GAP})?"
 _MORE = f"({GAP},{GAP}{_FIELD})?"
 _GIVEN = rf'"({"|".join(ARGUMENT_KEYS)})"{GAP}:{GAP}'
-
-
 _OBJECT = rf"{GAP}\{{"
 _MANY = 16
 """Functions up to which each may begin a call by its name alone, in each way: that takes a pattern
