@@ -1,0 +1,125 @@
+"""Compares our kernels for the many rows of a prompt with llama.cpp's.
+
+`python -m localspec.microbench.prompts [MODEL] [--libraries DIR] [--threads N]` prints a table of
+products, as large as those of the default target, in the layout that weights have on this
+processor: billions of operations a second, two for each weight and row, by llama.cpp's kernels and
+by ours, in turns, the fastest of several. With a MODEL the same of reading a prompt of 1,500
+tokens, in tokens a second. The libraries of another build are tried with `--libraries`; those need
+no llama.cpp, and this module imports none before a MODEL is given.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from localspec.built import installed
+from localspec.engine.llama.kernels import KernelInfo
+from localspec.engine.llama.products import FORMATS, Products, activations
+
+_SHAPES = ((1536, 8960), (8960, 1536))
+"""Activations and outputs of the two largest products of the default target."""
+_ROWS = (32, 64, 128, 256, 512)
+"""A short question up to the most rows of one forward."""
+_TURNS = 3
+_TOKENS, _FORWARD_ROWS = 1500, 512
+
+
+class Way(NamedTuple):
+    """Kernels by name, and what lets them compute from now on."""
+
+    name: str
+    use: Callable[[], None]
+
+
+def ways(kernels: KernelInfo) -> list[Way]:
+    """Those of one library that compute other numbers or at another speed."""
+    return [
+        Way("llama.cpp", lambda: kernels.use(False)),
+        Way("ours", lambda: kernels.use(True)),
+    ]
+
+
+def fastest(all_: Sequence[Way], run: Callable[[], float]) -> list[float]:
+    """The least of what `run` says, each way in turns."""
+    spans = [float("inf")] * len(all_)
+    for _ in range(_TURNS):
+        for at, way in enumerate(all_):
+            way.use()
+            spans[at] = min(spans[at], run())
+    return spans
+
+
+def products(library: Products) -> Iterator[tuple[str, list[float]]]:
+    """Each product by name, and billions of operations a second by each way."""
+    found = ways(library)
+    for name, kind in FORMATS.items():
+        for width, outputs in _SHAPES:
+            layout = "tiles" if "AMX" in library.buffer_types else library.fastest(name, outputs)
+            weights = library.weights(layout, kind, width, outputs)
+            for rows in _ROWS:
+                x = activations(width, rows)
+                spans = fastest(found, lambda w=weights, x=x: library.product(w, x, 2)[1])  # type: ignore[misc]
+                work = 2e-9 * width * outputs * rows
+                yield f"{name} {layout} {width}x{outputs} {rows}", [work / each for each in spans]
+            library.free(weights)
+
+
+def reading(path: Path, threads: int) -> tuple[str, list[float]]:
+    """A prompt's name, and its tokens a second by each way."""
+    # Imported late: products of another build need no llama.cpp.
+    from localspec.config import Placement  # noqa: PLC0415 - see above
+    from localspec.engine.llama.context import Context  # noqa: PLC0415
+    from localspec.engine.llama.library import ours  # noqa: PLC0415
+    from localspec.engine.llama.model import Model  # noqa: PLC0415
+    from localspec.types import Row  # noqa: PLC0415
+
+    placement = Placement(threads=threads)
+    model = Model.load(path, placement)
+    context = Context.open(model, placement, slots=1, context=2 * _TOKENS, rows=_FORWARD_ROWS)
+
+    def read() -> float:
+        context.truncate(0, 0)
+        rows = [Row(at * 7919 % context.n_vocab, at, 0, at == _TOKENS - 1) for at in range(_TOKENS)]
+        began = time.perf_counter()
+        for start in range(0, _TOKENS, _FORWARD_ROWS):
+            context.decode(rows[start : start + _FORWARD_ROWS])
+        return time.perf_counter() - began
+
+    read()  # kernels and memory are set up
+    spans = fastest(ways(ours), read)
+    context.close()
+    model.close()
+    return f"{path.name}, tokens a second", [_TOKENS / each for each in spans]
+
+
+def main() -> None:
+    """As the module says."""
+    parser = argparse.ArgumentParser(prog="python -m localspec.microbench.prompts")
+    parser.add_argument("model", type=Path, nargs="?")
+    parser.add_argument("--libraries", type=Path)
+    parser.add_argument("--threads", type=int, default=2)
+    asked = parser.parse_args()
+    library = Products(asked.libraries or installed(), threads=asked.threads)
+    names = " ".join(f"{way.name:>12}" for way in ways(library))
+    say = sys.stdout.write
+    say(f"{library.kernels or 'no kernels of ours'}, {asked.threads} threads\n")
+    say(f"{'product':<36} {names} {'last/first':>12}\n")
+
+    def line(name: str, figures: Sequence[float]) -> None:
+        told = " ".join(f"{each:12.0f}" for each in figures)
+        say(f"{name:<36} {told} {figures[-1] / figures[0]:12.2f}\n")
+        sys.stdout.flush()
+
+    if asked.model:
+        line(*reading(asked.model, asked.threads))
+    for name, figures in products(library):
+        line(name, figures)
+
+
+if __name__ == "__main__":
+    main()
