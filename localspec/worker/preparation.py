@@ -241,23 +241,27 @@ class RequestPreparer:
         )
 
     def _borders(self, request: Generate, prompt: Sequence[Token], seen: Seen) -> tuple[int, ...]:
-        """Tokens of the prompt before the last question: that is what is edited."""
+        """Tokens before the last question, and before what was said last: these are edited."""
         messages = request.messages or []
         asked = [at for at, message in enumerate(messages) if message.role == "user"]
-        if request.so_far or not asked or not asked[-1]:
+        if request.so_far or not asked:
             return ()
+        lengths = {self._before(request, at, prompt, seen) for at in (asked[-1], len(messages) - 1)}
+        return tuple(sorted(lengths - {0}))
+
+    def _before(self, request: Generate, at: int, prompt: Sequence[Token], seen: Seen) -> int:
+        """Tokens of the prompt before that message; 0 where the template does not tell."""
         earlier = msgspec.structs.replace(
             request,
-            messages=messages[: asked[-1]],
+            messages=(request.messages or [])[:at],
             template_kwargs={**request.template_kwargs, GENERATION: False},
             prefill="",
         )
         try:
-            before = self._tokens(earlier, self._turn(earlier), seen)
+            before = self._tokens(earlier, self._turn(earlier), seen) if at else []
         except RequestError:  # of a template that wants a question last
-            return ()
-        length = common_prefix(before, prompt)
-        return (length,) if length else ()
+            return 0
+        return common_prefix(before, prompt)
 
     def _sampling(self, request: Generate) -> SamplingParams:
         """The chain, with biases of texts as those of their tokens. Raises RequestError."""
