@@ -26,7 +26,8 @@ class Shelf:
     index: Index | None
 
 
-def _index(texts: Sequence[Sequence[Token]]) -> Index:
+def indexed(texts: Sequence[Sequence[Token]]) -> Index:
+    """An index of these texts."""
     tokens = index.joined([np.asarray(text, np.uint32) for text in texts])
     tables = [part for part in index.keys(tokens) if len(part)]
     tables += [np.zeros(0, np.uint64)] * (len(SIZES) - len(tables))
@@ -43,10 +44,10 @@ def _corpora(answers: Sequence[Sequence[Token]], n_vocab: int) -> dict[str, Shel
     ]
     several = [answer[start:] for answer in [*answers, *edited] for start in (0, 4, 9)]
     return {
-        "right": Shelf(_index(answers)),
-        "edited": Shelf(_index(edited)),
-        "several": Shelf(_index(several)),
-        "wrong": Shelf(_index([dice.integers(n_vocab, size=4000).tolist()])),
+        "right": Shelf(indexed(answers)),
+        "edited": Shelf(indexed(edited)),
+        "several": Shelf(indexed(several)),
+        "wrong": Shelf(indexed([dice.integers(n_vocab, size=4000).tolist()])),
         "none": Shelf(None),
     }
 
