@@ -22,7 +22,11 @@ _SWITCHES = (
 class Page:
     """One tab."""
 
-    def __init__(self, socket: aiohttp.ClientWebSocketResponse) -> None:
+    def __init__(
+        self, http: aiohttp.ClientSession, address: str, socket: aiohttp.ClientWebSocketResponse
+    ) -> None:
+        self._http = http
+        self._address = address
         self._socket = socket
         self._asked = 0
         self.complaints: list[str] = []
@@ -45,10 +49,26 @@ class Page:
     async def open(self, address: str) -> None:
         """Go there, as somebody who typed it."""
         await self.tell("Page.navigate", url=address)
+        await self._loaded()
+
+    async def _loaded(self) -> None:
         async with asyncio.timeout(60):
             async for message in self._socket:
                 if json.loads(message.data).get("method") == "Page.loadEventFired":
                     return
+
+    async def reload(self) -> None:
+        """Load the page again, as its button does."""
+        await self.tell("Page.reload")
+        await self._loaded()
+
+    @contextlib.asynccontextmanager
+    async def beside(self) -> AsyncIterator[Page]:
+        """Another tab of this browser, empty."""
+        async with self._http.put(f"http://{self._address}/json/new") as made:
+            tab = await made.json(content_type=None)
+        async with _tab(self._http, self._address, tab) as page:
+            yield page
 
     async def value(self, expression: str) -> Any:
         """The expression's value in the page, as JSON has it."""
@@ -59,9 +79,20 @@ class Page:
     async def until(self, expression: str) -> None:
         """Wait, in the page, for it to become true."""
         look = f"() => ({expression}) ? done(true) : setTimeout(look, 30)"
-        waiting = f"new Promise((done) => {{ const look = {look}; look(); }})"
+        late = "setTimeout(() => done(document.body.innerText), 40000)"
+        waiting = f"new Promise((done) => {{ const look = {look}; look(); {late}; }})"
         async with asyncio.timeout(60):
-            await self.tell("Runtime.evaluate", expression=waiting, awaitPromise=True)
+            found = await self.tell(
+                "Runtime.evaluate", expression=waiting, awaitPromise=True, returnByValue=True
+            )
+        assert found["result"].get("value") is True, f"{expression} is not true: {found}"
+
+    async def paste(self, text: str) -> None:
+        """Into the line, by the clipboard."""
+        line = "document.getElementById('words')"
+        await self.value(f"{line}.focus(), {line}.value = {json.dumps(text)}")
+        for command in ("selectAll", "copy", "delete", "paste"):
+            await self.tell("Input.dispatchKeyEvent", type="keyDown", key="x", commands=[command])
 
     async def type(self, text: str) -> None:
         """Into what has the focus, and Enter."""
@@ -91,14 +122,23 @@ async def browser(directory: Path) -> AsyncIterator[Page]:
             session.get(f"http://{address}/json/list") as listed,
         ):
             (tab,) = [one for one in await listed.json() if one["type"] == "page"]
-            async with session.ws_connect(tab["webSocketDebuggerUrl"], max_msg_size=0) as socket:
-                page = Page(socket)
-                for domain in ("Page", "Runtime", "Log"):
-                    await page.tell(f"{domain}.enable")
+            async with _tab(session, address, tab) as page:
                 yield page
     finally:
         process.kill()
         await process.wait()
+
+
+@contextlib.asynccontextmanager
+async def _tab(
+    http: aiohttp.ClientSession, address: str, tab: dict[str, Any]
+) -> AsyncIterator[Page]:
+    """A tab of the browser at this address, as its list describes it."""
+    async with http.ws_connect(tab["webSocketDebuggerUrl"], max_msg_size=0) as socket:
+        page = Page(http, address, socket)
+        for domain in ("Page", "Runtime", "Log"):
+            await page.tell(f"{domain}.enable")
+        yield page
 
 
 @contextlib.asynccontextmanager

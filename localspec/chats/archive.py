@@ -56,13 +56,13 @@ class UnknownChat(RequestError):
 def keep(conversation: Conversation) -> Path:
     """Write it under its name, which it gets now if it has none. Raises OSError, RequestError.
 
-    It gets a new one as well where another program has written that file since `stamp`.
+    It gets a new one as well where another program has written something else since `stamp`.
     """
     path = _path(conversation.name or _new_name())
     data = _written(conversation)
     paths.make_private(path.parent)
     with _alone(path.parent):
-        if conversation.stamp and _stamp_of(path) not in {"", conversation.stamp}:
+        if conversation.stamp and _stamp_of(path) not in {"", conversation.stamp, _stamp(data)}:
             path = _path(_new_name())
         paths.write_atomically(path, data)
     conversation.name, conversation.stamp = path.stem, _stamp(data)

@@ -1,4 +1,4 @@
-"""The page's addresses: a door for it, the way in, three files, and what strangers see."""
+"""The page's addresses: a door for it, the way in, its files, and what strangers see."""
 
 from __future__ import annotations
 
@@ -32,6 +32,7 @@ _FILES = {
     "page.css": ("page.css", "text/css"),
     "key.js": ("key.js", "text/javascript"),
     "page.js": ("page.js", "text/javascript"),
+    "left.js": ("left.js", "text/javascript"),
     "tools.js": ("tools.js", "text/javascript"),
 }
 FILES = frozenset(PREFIX + name for name in _FILES)

@@ -200,6 +200,7 @@ function table(rows) {
 // --- Conversations: the files that `localspec chats` lists ---------------------------------------------
 
 let listed = [];
+let keeping = false;
 let current = null;
 let answering = null;
 
@@ -213,15 +214,24 @@ async function call(method, path, body) {
 
 const address = (name) => `chats/${encodeURIComponent(name)}`;
 
+function written({ name, stamp, model, system, draft, params, trimmed, turns }) {
+  // A conversation as the archive takes it.
+  const said = turns.filter((turn) => turn.content).map(({ role, content }) => ({ role, content }));
+  return { name, stamp, model, system, draft, params, trimmed, turns: said };
+}
+
 async function save(chat) {
   if (chat.removed) return;
-  const turns = chat.turns.filter((turn) => turn.content).map(({ role, content }) => ({ role, content }));
+  chat.unsaved = true;
   try {
-    const before = chat.name, place = await call("POST", "chats", { ...chat, turns });
-    Object.assign(chat, place);
+    const before = chat.name, place = await call("POST", "chats", written(chat));
+    Object.assign(chat, place, { unsaved: false });
     if (before && place.name && place.name !== before) tell(`${before} went on elsewhere; this is now ${place.name}.`);
+    if (place.name) tabs.postMessage({ kept: place.name });
+    if (chat === current) remember();
   } catch (error) {
-    tell(`${error.message}\nThe conversation goes on; it is not kept until that is mended.`);
+    if (isGone(error)) followed();
+    else tell(`${error.message}\nThe conversation goes on; it is not kept until that is mended.`);
   }
 }
 
@@ -233,6 +243,7 @@ async function listChats() {
   try {
     const { keep, chats } = await call("GET", chatsPath());
     listed = chats;
+    keeping = keep;
     const found = chats.length || !searched() ? "" : "No conversation has these words.";
     $("kept").textContent = keep ? found : "chat.keep is false: nothing is kept.";
     showChats();
@@ -266,10 +277,11 @@ async function open(name) {
 
 function show(chat) {
   current = chat;
+  remember();
   showSettings(chat);
   if (chat) {
     $("speculation").value = chat.draft;
-    if ([...$("model").options].some((option) => option.value === chat.model)) $("model").value = chat.model;
+    choose(chat.model);
     if (!$("words").value) $("words").value = takenBack(chat);
   }
   $("side").classList.remove("open");
@@ -302,17 +314,24 @@ async function remove(name) {
 }
 
 async function catchUp() {
-  // What was said in a terminal meanwhile is here when somebody comes back to this window.
+  // What was said in a terminal or another tab meanwhile is here when somebody comes back to this window.
   await listChats();
-  const chat = current;
-  if (!chat?.name || answering) return;
+  const chat = current, busy = () => chat !== current || answering || chat.unsaved || $("talk").querySelector("textarea.edit");
+  if (!chat?.name || busy()) return;
   try {
     const found = await call("GET", address(chat.name));
-    if (chat !== current || answering || found.stamp === chat.stamp) return;
+    if (busy() || found.stamp === chat.stamp) return;
     current = found;
     showChats();
+    const talk = $("talk"), place = talk.scrollTop, follows = atEnd();
     showTalk();
+    if (!follows) talk.scrollTop = place;
   } catch { /* removed elsewhere: what is here can go on */ }
+}
+
+function atEnd() {
+  const talk = $("talk");
+  return talk.scrollHeight - talk.scrollTop - talk.clientHeight < 80;
 }
 
 // --- Turns --------------------------------------------------------------------------------------------
@@ -379,7 +398,7 @@ function redraw(turn) {
   // Long answers are drawn less often: Markdown is read anew each time.
   drawing = setTimeout(() => requestAnimationFrame(() => {
     drawing = 0;
-    const talk = $("talk"), follows = talk.scrollHeight - talk.scrollTop - talk.clientHeight < 80;
+    const talk = $("talk"), follows = atEnd();
     if (current?.turns.at(-1) === turn) talk.lastElementChild.replaceWith(shown(turn));
     if (follows) talk.scrollTop = talk.scrollHeight;
   }), Math.min(250, turn.content.length / 40));
@@ -405,7 +424,10 @@ async function ask(words, ended = (turn) => backInLine(turn, words), keepsFirst 
     if (isGone(error)) followed();
   }
   turn.done = true;
-  if (!away && (keepsFirst || turn.content)) await save(chat);
+  if (keepsFirst || turn.content) {
+    chat.unsaved = true;
+    if (!away) await save(chat);
+  }
   if (answering === mine) {
     answering = null;
     $("send").textContent = "Send";
@@ -647,13 +669,24 @@ async function showModels() {
   const names = [...models.map((one) => one.name), ...upstreams.flatMap((one) => one.models)];
   const chosen = $("model").value || models.find((one) => one.default)?.name;
   $("model").replaceChildren(...names.map((name) => make("option", { value: name }, name)));
-  if (names.includes(chosen)) $("model").value = chosen;
+  choose(chosen);
 }
+
+function choose(model) {
+  // A model that has gone is not replaced by another one without a word.
+  if (!model || $("model").value === model) return;
+  if ([...$("model").options].some((option) => option.value === model)) $("model").value = model;
+  else if ($("model").value) tell(`${model} is not here any more; ${$("model").value} answers the next question.`);
+}
+
+const MAX_FITTED_CHARS = 10000;  // more fill every window, and measuring them at each key is felt
 
 function fit() {
   const words = $("words");
+  if (words.value.length > MAX_FITTED_CHARS) return void (words.style.height = "40dvh");
   words.style.height = "auto";
   words.style.height = `${words.scrollHeight + 2}px`;
+  return undefined;
 }
 
 $("ask").addEventListener("submit", (event) => {

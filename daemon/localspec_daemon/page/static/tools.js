@@ -210,6 +210,7 @@ async function followed() {
   away = false;
   tell("The daemon is back.");
   await showModels();
+  if (current?.unsaved && !answering) await save(current);
   await listChats();
 }
 
@@ -267,5 +268,5 @@ document.addEventListener("drop", (event) => {
 showSettings(null);
 fit();
 showTalk();
-showModels();
 listChats();
+showModels().then(comeBack);
