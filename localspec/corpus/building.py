@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 from collections import Counter
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -65,13 +65,14 @@ def build(
     held: list[IndexedFile] = []
     start = BACK
     known = {each[:4]: each for each in map(_fields, old.contents.files)} if old else {}
+    left_out: dict[str, str] = {}
     for file in chosen:
         tokens = _kept(known.get(tuple(file)), old)
         if tokens is None:
             tokens, why = yield from _tokenized(file, tokenize)
             if why:
                 changing += why == "changing"
-                _count(found, file, why)
+                left_out[file.path] = why
         if len(tokens) + 1 > room:
             crowded_out += 1
             continue
@@ -81,7 +82,7 @@ def build(
         start += len(tokens) + 1
     yield
     contents = Contents(
-        tokenizer, 0, (0, 0, 0), tuple(_folders(found, held)), tuple(held), crowded_out
+        tokenizer, 0, (0, 0, 0), tuple(_folders(found, held, left_out)), tuple(held), crowded_out
     )
     yield from _write(path, contents, joined(texts))
     return Built(path, tuple(found), changing)
@@ -113,6 +114,7 @@ def _tokenized(
 ) -> Generator[None, None, tuple[NDArray[np.uint32], str]]:
     """The tokens of a file, in pieces; none of one that is left out, and why it is."""
     text, why = folders.read(file)
+    yield
     tokens: list[Token] = []
     for part in _chunks(text or ""):
         try:
@@ -134,19 +136,16 @@ def _chunks(text: str) -> Iterator[str]:
         start = stop
 
 
-def _count(found: Sequence[Found], file: File, why: str) -> None:
-    """Tell the folders of a file why it is left out."""
-    for each in found:
-        if any(other.path == file.path for other in each.files):
-            each.left_out[why] += 1
-
-
-def _folders(found: Sequence[Found], held: Sequence[IndexedFile]) -> Iterator[Folder]:
+def _folders(
+    found: Sequence[Found], held: Sequence[IndexedFile], left_out: Mapping[str, str]
+) -> Iterator[Folder]:
+    """Each folder by its indexed files; `left_out` are the reasons why single files are not."""
     tokens = {each.path: each.tokens for each in held}
     for each in found:
         mine = [tokens[file.path] for file in each.files if tokens.get(file.path)]
-        left_out = dict(sorted(Counter(each.left_out).items()))
-        yield Folder(each.folder, each.why, len(mine), sum(mine), left_out)
+        why = (left_out[file.path] for file in each.files if file.path in left_out)
+        reasons = dict(sorted((each.left_out + Counter(why)).items()))
+        yield Folder(each.folder, each.why, len(mine), sum(mine), reasons)
 
 
 def _write(path: Path, contents: Contents, tokens: NDArray[np.uint32]) -> Iterator[None]:

@@ -64,6 +64,7 @@ def unusable(folder: str) -> str:
     """The reason in a sentence why a folder cannot be a corpus; "" if it can."""
     shown = escaped(folder)
     try:
+        folder.encode()
         place = place_of(folder)
         if not place.is_absolute():
             return f"{shown} is no absolute path; write one, or one that begins with ~/."
@@ -76,12 +77,17 @@ def unusable(folder: str) -> str:
             return f"{shown} is not a folder."
         with os.scandir(real):
             pass
-    except FileNotFoundError:
-        return f"{shown} is not there."
     except (OSError, ValueError, RuntimeError, LocalSpecError) as error:
-        reason = getattr(error, "strerror", None) or str(error)
-        return f"{shown} cannot be read: {reason}."
+        return f"{shown} {_trouble(error)}."
     return ""
+
+
+def _trouble(error: Exception) -> str:
+    if isinstance(error, FileNotFoundError):
+        return "is not there"
+    if isinstance(error, UnicodeEncodeError):
+        return "has a name that is not UTF-8, which a configuration cannot hold"
+    return f"cannot be read: {getattr(error, 'strerror', None) or error}"
 
 
 def walk(folder: str, *, most_files: int = MOST_FILES) -> Generator[None, None, Found]:
@@ -95,24 +101,23 @@ def walk(folder: str, *, most_files: int = MOST_FILES) -> Generator[None, None, 
     while waiting:
         directory = waiting.pop()
         found.directories.add(str(directory))
+        ignored.read(directory)
         try:
-            ignored.read(directory)
-            entries = sorted(os.scandir(directory), key=lambda entry: entry.name)
+            with os.scandir(directory) as entries:
+                for entry in entries:  # as they come: a directory may hold any number
+                    looked += 1
+                    if looked % _PIECE == 0:
+                        yield
+                    if looked > MOST_ENTRIES or len(found.files) >= most_files:
+                        found.why = (
+                            f"{escaped(folder)} is too large to be looked through: the first "
+                            f"{len(found.files)} files are used. Name a folder inside it."
+                        )
+                        return found
+                    if (deeper := _look(entry, ignored, found)) is not None:
+                        waiting.append(deeper)
         except OSError:
             found.left_out["unreadable"] += 1
-            continue
-        for entry in entries:
-            looked += 1
-            if looked % _PIECE == 0:
-                yield
-            if looked > MOST_ENTRIES or len(found.files) >= most_files:
-                found.why = (
-                    f"{escaped(folder)} is too large to be looked through: the first "
-                    f"{len(found.files)} files are used. Name a folder inside it."
-                )
-                return found
-            if (deeper := _look(entry, ignored, found)) is not None:
-                waiting.append(deeper)
         yield
     return found
 
@@ -120,12 +125,8 @@ def walk(folder: str, *, most_files: int = MOST_FILES) -> Generator[None, None, 
 def _look(entry: os.DirEntry[str], ignored: Ignored, found: Found) -> Path | None:
     """Take a file, or return a directory to walk, or count what is left out."""
     try:
-        if entry.name.startswith("."):
-            found.left_out["hidden"] += 1
-        elif entry.is_symlink():
-            found.left_out["link"] += 1
-        elif ignored.names(entry.path, directory=entry.is_dir(follow_symlinks=False)):
-            found.left_out["ignored"] += 1
+        if why := _passed_over(entry, ignored):
+            found.left_out[why] += 1
         elif entry.is_dir(follow_symlinks=False):
             return Path(entry.path)
         elif not entry.is_file(follow_symlinks=False):
@@ -142,6 +143,26 @@ def _look(entry: os.DirEntry[str], ignored: Ignored, found: Found) -> Path | Non
     except OSError:  # it has gone since
         found.left_out["unreadable"] += 1
     return None
+
+
+def _passed_over(entry: os.DirEntry[str], ignored: Ignored) -> str:
+    """The reason why a file or directory is passed over; "" if it is not. Raises OSError."""
+    if entry.name.startswith("."):
+        return "hidden"
+    if not _is_text(entry.path):
+        return "name not UTF-8"
+    if entry.is_symlink():
+        return "link"
+    return "ignored" * ignored.names(entry.path, directory=entry.is_dir(follow_symlinks=False))
+
+
+def _is_text(path: str) -> bool:
+    """Whether a path can be written down: of other bytes the system makes lone surrogates."""
+    try:
+        path.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 class Text(NamedTuple):

@@ -171,6 +171,23 @@ def test_a_folder_that_cannot_be_used_has_a_sentence(
     assert not found.files
 
 
+def test_a_name_that_is_not_utf8_is_left_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of a file, a directory, what a link leads to, or the folder itself, which has a sentence."""
+    monkeypatch.setenv("HOME", str(tmp_path))
+    put(tmp_path, "src/a.py")
+    odd = tmp_path / os.fsdecode(b"caf\xe9")
+    put(odd, "b.py")
+    put(tmp_path / "src", os.fsdecode(b"\xff.py"))
+    put(tmp_path / "src", os.fsdecode(b"deep\xff/c.py"))
+    (tmp_path / "linked").symlink_to(odd)
+    found = walked("~/src")
+    assert (names(found), found.left_out) == ({"a.py"}, {"name not UTF-8": 2})
+    assert not walked("~/linked").files
+    assert "not UTF-8" in walked(odd).why
+
+
 def test_a_folder_inside_a_linked_one_is_as_far_out(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -205,6 +222,15 @@ def test_what_may_not_be_read_is_counted(tmp_path: Path) -> None:
     found = walked(tmp_path)
     assert found.left_out["unreadable"] == 1
     assert sorted(folders.read(file).why for file in found.files) == ["", "unreadable"]
+
+
+def test_a_directory_of_any_size_is_looked_through_in_pieces(tmp_path: Path) -> None:
+    """Not listed at once: a request that comes meanwhile waits for a piece, and no longer."""
+    for number in range(1000):
+        put(tmp_path, f"{number:04}.py")
+    pieces = len([*folders.walk(str(tmp_path))])
+    assert pieces >= 5
+    assert len(walked(tmp_path).files) == 1000
 
 
 def test_a_folder_that_is_too_large_is_used_as_far_as_it_was_seen(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from corpus.making import built, tokenize, write
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from localspec.corpus import contents, index
+from localspec.corpus import building, contents, index
 from localspec.corpus.index import AHEAD, BACK, SEPARATOR, SIZES, Index
 
 texts = st.lists(st.lists(st.integers(0, 3), max_size=60), max_size=5)
@@ -120,6 +120,25 @@ def test_nothing_is_written_where_nothing_has_changed(tmp_path: Path) -> None:
     assert (read, path.stat().st_ino) == ([], before.st_ino)
     (folder,) = first.contents.folders
     assert (folder.files, folder.left_out) == (1, {"binary": 1, "secret": 1})
+
+
+def test_each_file_is_a_piece_whatever_it_holds(tmp_path: Path) -> None:
+    """One that is left out too: a request that comes meanwhile waits for one file, not for all."""
+    files = {f"{number:02}": "bin\0ary" for number in range(40)}
+    write(tmp_path / "src", **files, text="alpha beta")
+    pieces = building.build([str(tmp_path / "src")], tokenize, tmp_path / "an.index", None)
+    assert len([*pieces]) > 40
+    (folder,) = Index.open(tmp_path / "an.index").contents.folders
+    assert (folder.files, folder.left_out) == (1, {"binary": 40})
+
+
+def test_names_of_other_bytes_leave_an_index_whole(tmp_path: Path) -> None:
+    """The rest of the folder is in it."""
+    write(tmp_path / "src", a="alpha beta")
+    (tmp_path / "src" / os.fsdecode(b"caf\xe9.py")).write_text("gamma")
+    put = built(tmp_path / "an.index", [str(tmp_path / "src")])
+    (folder,) = put.contents.folders
+    assert (folder.files, folder.left_out) == (1, {"name not UTF-8": 1})
 
 
 def test_an_index_is_the_owners_alone(tmp_path: Path) -> None:
