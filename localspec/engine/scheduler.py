@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
 
 from localspec.control.round import STALL_SECONDS
 
@@ -72,8 +72,11 @@ class Chunks:
 
     Beside streams a row costs what the decode took longer than the last one without prefill, which
     had fewer rows: drafts differ, and a draft's rows are no prefill's. Where that tells nothing it
-    costs what the rows of the decode cost on average, and never more. A chunk may be twice the one
-    that told so: few rows tell little of many.
+    costs what the rows of the decode cost on average, and never more.
+
+    What a row costs is known by the size of its chunk, in powers of two: where kernels for many
+    rows begin, more of them may take less than few. A chunk may be twice one that was measured, few
+    rows tell little of many; it is smaller than one only where the latest took too long.
     """
 
     most: int
@@ -81,13 +84,27 @@ class Chunks:
     _rows: int = 0
     _stream_seconds: float = 0.0
     _stream_rows: int = 0
+    _by_size: dict[int, tuple[int, float]] = field(default_factory=dict)
 
-    def rows(self, *, alone: bool) -> int:
-        """Of the next decode; `alone` when no session streams."""
+    def rows(self, *, alone: bool, waiting: int = 1 << 30) -> int:
+        """Of the next decode; `alone` when no session streams. `waiting` are left to be read."""
+        seconds = self._row_seconds
         if alone:
-            return chunk_rows(self._row_seconds, alone=True, most=self.most)
-        most = min(self.most, max(2 * self._rows, MIN_CHUNK_ROWS))
-        return chunk_rows(self._row_seconds or self._stream_seconds, alone=False, most=most)
+            return chunk_rows(seconds, alone=True, most=self.most)
+        if not self._rows:
+            return chunk_rows(
+                self._stream_seconds, alone=False, most=min(self.most, MIN_CHUNK_ROWS)
+            )
+        least = chunk_rows(seconds, alone=False, most=min(self.most, MIN_CHUNK_ROWS))
+        return max(self._known(waiting), default=least)
+
+    def _known(self, waiting: int) -> Iterator[int]:
+        """Rows of chunks that were measured to be short enough, or are like such ones."""
+        for rows, seconds in self._by_size.values():
+            count = min(self.most, 2 * rows, int(STALL_SECONDS / seconds))
+            latest = rows == self._rows and 2 * count >= rows
+            if rows <= waiting and (count >= rows or latest):
+                yield count
 
     def ran(self, rows: int, prefill: int, seconds: float, *, alone: bool) -> None:
         """A decode of so many rows, `prefill` of them of prompts, took so long."""
@@ -98,9 +115,14 @@ class Chunks:
             if more >= prefill:
                 longer = max(seconds - self._stream_seconds, seconds / _WHOLE)
                 each = min(each, longer / more)
-            self._row_seconds, self._rows = each, prefill
+            self._read(prefill, each)
         elif prefill >= MIN_CHUNK_ROWS:
-            self._row_seconds, self._rows = seconds / rows, prefill
+            self._read(prefill, seconds / rows)
+
+    def _read(self, rows: int, each: float) -> None:
+        self._row_seconds, self._rows = each, rows
+        if each > 0:
+            self._by_size[rows.bit_length()] = rows, each
 
 
 def room(start: int, *, multiple: int, border: int) -> int:

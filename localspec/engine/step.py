@@ -430,7 +430,9 @@ class Engine(SlotTexts):
     def _chunk_rows(self) -> int:
         """Rows of prefill that this step may take."""
         alone = not any(session.decoding or session.request.brief for session in self._sessions)
-        return max(self.shape.multiple, self._chunks.rows(alone=alone))
+        tails = sum(session.tail for session in self._sessions if not session.decoding)
+        chunk = self._chunks.rows(alone=alone, waiting=tails or self.max_rows)
+        return max(self.shape.multiple, chunk)
 
     # --- learn ------------------------------------------------------------------------------------
 

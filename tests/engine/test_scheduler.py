@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from hypothesis import given
+from dataclasses import dataclass
+from dataclasses import field as dataclass_field
+
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from localspec.control.round import STALL_SECONDS
@@ -169,3 +172,125 @@ def test_what_streams_read_again_comes_before_prompts(
     assert sum(part.rows for part in shares) <= most
     read = sum(part.tail for need, part in zip(needs, shares, strict=True) if not need.streaming)
     assert read == (min(chunk, free) if any(not need.streaming for need in needs) else 0)
+
+
+# --- what happens on a machine, by lists of events ------------------------------------------------
+
+
+@dataclass(frozen=True)
+class SimulatedMachine:
+    """A decode's seconds: the first row, each more, and where kernels for many rows begin.
+
+    Every row of a prompt takes `depth` longer for each token before it.
+    """
+
+    first: float
+    row: float
+    many: int = 1 << 30
+    gain: float = 1.0
+    depth: float = 0.0
+
+    def seconds(self, rows: int, read: int, before: int) -> float:
+        """Of a decode of so many rows, `read` of them of a prompt that has `before` tokens."""
+        each = self.row / self.gain if rows >= self.many else self.row
+        return self.first + (rows - 1) * each + read * before * self.depth
+
+
+@dataclass
+class Room:
+    """Sessions of one machine: streams, and prompts by what is left of them and what was read."""
+
+    machine: SimulatedMachine
+    chunks: Chunks = dataclass_field(default_factory=lambda: Chunks(512))
+    streams: int = 0
+    left: list[int] = dataclass_field(default_factory=list)
+    done: list[int] = dataclass_field(default_factory=list)
+    pauses: list[float] = dataclass_field(default_factory=list)
+    sizes: list[int] = dataclass_field(default_factory=list)
+
+    def happen(self, event: int) -> None:
+        """A prompt of so many tokens comes; 0: a stream comes; -1: one ends."""
+        if event > 1:
+            self.left.append(event)
+            self.done.append(0)
+        else:
+            self.streams = max(0, self.streams + (event == 0) - (event < 0))
+
+    def decode(self) -> None:
+        """One, as an engine makes it."""
+        needs = [RowDemand(1)] * self.streams + [RowDemand(tail) for tail in self.left]
+        if not needs:
+            return
+        alone = self.streams == 0
+        parts = share(
+            needs,
+            max_rows=512 + len(needs),
+            chunk=self.chunks.rows(alone=alone, waiting=sum(self.left)),
+        )
+        rows = sum(part.rows for part in parts)
+        read = [part.tail for part in parts[self.streams :]]
+        before = max((done for done, of in zip(self.done, read, strict=True) if of), default=0)
+        took = self.machine.seconds(rows, sum(read), before)
+        self.chunks.ran(rows, sum(read), took, alone=alone)
+        if not alone:
+            self.pauses.append(took - self.machine.seconds(self.streams, 0, 0))
+        self.sizes.append(sum(read))
+        self.left = [left - of for left, of in zip(self.left, read, strict=True)]
+        self.done = [done + of for done, of in zip(self.done, read, strict=True)]
+        over = [left <= 1 for left in self.left]
+        self.streams += sum(over)
+        self.left = [left for left, ends in zip(self.left, over, strict=True) if not ends]
+        self.done = [done for done, ends in zip(self.done, over, strict=True) if not ends]
+
+    def run(self, events: list[int], decodes: int) -> None:
+        """Each event, some decodes after the one before; then until all prompts are read."""
+        for event in events:
+            self.happen(event)
+            for _ in range(decodes):
+                self.decode()
+        while self.left:
+            self.decode()
+
+
+MACHINES = st.builds(
+    SimulatedMachine,
+    first=st.floats(0.005, 0.1),
+    row=st.floats(2e-4, 0.02),
+    many=st.sampled_from([1 << 30, 32, 64, 128]),
+    gain=st.floats(1, 8),
+    depth=st.floats(0, 2e-7),
+)
+EVENTS = st.lists(st.one_of(st.just(0), st.just(-1), st.integers(2, 4096)), min_size=1, max_size=12)
+
+
+@settings(deadline=None, max_examples=400)
+@given(MACHINES, EVENTS, st.integers(0, 40))
+def test_no_stream_pauses_for_long_whatever_comes_and_goes(
+    machine: SimulatedMachine, events: list[int], decodes: int
+) -> None:
+    """Beside prompts that come alone and together, before and behind streams.
+
+    A chunk is chosen by one that was read nearer to a prompt's beginning, and it may be the first
+    that falls short of many rows.
+    """
+    room_ = Room(machine)
+    room_.run(events, decodes)
+    deeper = 1 + 4096 * machine.depth / (machine.row / machine.gain)
+    longest = STALL_SECONDS * max(2, machine.gain) * deeper + machine.first + machine.row
+    assert max(room_.pauses, default=0) <= longest
+    assert sum(room_.sizes) >= sum(event - 1 for event in events if event > 1)
+
+
+@given(st.integers(500, 4096), st.integers(500, 4096), st.integers(1, 3))
+def test_beside_a_stream_a_prompt_has_the_chunks_whose_rows_take_least(
+    first: int, second: int, streams: int
+) -> None:
+    """Where 64 rows take less than 40, and that was seen when a prompt was read alone."""
+    machine = SimulatedMachine(first=0.03, row=0.005, many=64, gain=5)
+    room_ = Room(machine)
+    room_.run([first], 0)
+    alone = len(room_.sizes)
+    room_.run([0] * (streams - 1) + [second], 1)
+    best = int(STALL_SECONDS / (machine.row / machine.gain))
+    assert max(room_.pauses) <= STALL_SECONDS + machine.first
+    assert len([size for size in room_.sizes[alone:] if size]) <= second / (0.7 * best) + 3

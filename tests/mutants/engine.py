@@ -310,6 +310,18 @@ ENGINE = [
         ("engine/test_scheduler.py::test_a_draft_beside_it_makes_no_prompt_wait",),
     ),
     Mutant(
+        "scheduler: the last rows of a prompt are taken to cost what many do",
+        "localspec/engine/scheduler.py",
+        "if rows <= waiting and (count >= rows or latest)",
+        "if count >= rows or latest",
+        (
+            (
+                "engine/test_scheduler.py::"
+                "test_beside_a_stream_a_prompt_has_the_chunks_whose_rows_take_least"
+            ),
+        ),
+    ),
+    Mutant(
         "step: rows stand in the order in which requests came",
         BATCH,
         "        going, shares = by_slot(list(sessions), shares)\n",
