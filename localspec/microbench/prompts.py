@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from localspec.built import installed
-from localspec.engine.llama.kernels import KernelInfo
+from localspec.engine.llama.kernels import NEVER, KernelInfo
 from localspec.engine.llama.products import FORMATS, Products, activations
 
 _SHAPES = ((1536, 8960), (8960, 1536))
@@ -38,10 +38,18 @@ class Way(NamedTuple):
 
 def ways(kernels: KernelInfo) -> list[Way]:
     """Those of one library that compute other numbers or at another speed."""
-    return [
-        Way("llama.cpp", lambda: kernels.use(False)),
-        Way("ours", lambda: kernels.use(True)),
+
+    def use(*, ours: bool, tiles_from: int = NEVER) -> None:
+        kernels.use(ours)
+        kernels.many_rows(tiles_from)
+
+    found = [
+        Way("llama.cpp", lambda: use(ours=False)),
+        Way("ours", lambda: use(ours=True)),
     ]
+    if kernels.many_rows(NEVER):
+        found.append(Way("bf16 tiles", lambda: use(ours=True, tiles_from=_ROWS[0])))
+    return found
 
 
 def fastest(all_: Sequence[Way], run: Callable[[], float]) -> list[float]:

@@ -26,7 +26,7 @@ from localspec.text.healing import SortedVocabulary
 from localspec.text.markers import Markers
 from localspec.types import Sharing
 from localspec.wire.messages import Load, Ready
-from localspec.worker import overlap_choice, planning, remotes
+from localspec.worker import many_rows, overlap_choice, planning, remotes
 from localspec.worker.context_shift import Shift
 from localspec.worker.corpus import CorpusIndex
 from localspec.worker.early_exit import ExitChoice
@@ -149,6 +149,7 @@ def load(command: Load, on_progress: OnProgress) -> Loaded:
         ConfigError: config names a drafter or a device that does not exist.
         RemoteUnavailable: a remote does not answer.
     """
+    many_rows.use(command)
     lent = remotes.gather(command.config.engine.remote)
     if command.config.engine.exactness == "auto":
         return _load_auto(command, lent, on_progress)

@@ -86,13 +86,16 @@ def expected(command: Load, file: Path, plan: Plan) -> bool:
     """Whether strict use is likely to cost nothing, by the kernels of build and processor.
 
     Where our kernels compute all products of weights and attention, a row's bits do not depend on
-    the rows beside it. A wrong guess costs smaller forwards for the first prompts.
+    the rows beside it, unless those of prompts have tiles of their own. A wrong guess costs smaller
+    forwards for the first prompts.
     """
     from localspec.engine.llama.library import ours  # noqa: PLC0415 - see `assemble.load`
 
     placement = command.config.engine.target
     attends = ours.attends and placement.kv_type == "f16" and placement.flash_attention != "off"
     if command.safe_kernels or plan.target.gpu_layers or not (ours.kernels and attends):
+        return False
+    if ours.tiled_rows:
         return False
     mine = {name.upper() for _, name in ours.formats}
     weights = (tensor for tensor in header.read(file).tensors if len(tensor.shape) > 1)

@@ -64,7 +64,7 @@ def _cross(arch: str) -> tuple[str, ...]:
 
 AVX512 = ("-DGGML_AVX512=ON",)
 VNNI = (*AVX512, "-DGGML_AVX512_VNNI=ON")
-TILES = f"{LEAST} -D__AMX_TILE__ -D__AMX_INT8__ -include {HERE / 'tiles.h'}"
+TILES = f"{LEAST} -D__AMX_TILE__ -D__AMX_INT8__ -D__AMX_BF16__ -include {HERE / 'tiles.h'}"
 DOTPROD, I8MM = "armv8.2-a+dotprod", "armv8.6-a+dotprod+i8mm"
 X86 = (
     Isa("AVX2", ("avx2",)),

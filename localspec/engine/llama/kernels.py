@@ -15,15 +15,21 @@ Layout = Literal["plain", "packed", "tiles"]
 """As in a file, or as llama.cpp packs it on this CPU: for vectors, or for the tiles of AMX."""
 
 
+NEVER = 1 << 30
+"""More rows than any forward has (`KernelInfo.many_rows`)."""
 UNLISTED_LOGIT = np.float32(-1e30)
 """The logit of an output row that was not computed (`native/shortlist.h`)."""
 
 
 class KernelInfo:
-    """The functions of ours in one library. Of what a build lacks, "", nothing or False is said."""
+    """The functions of ours in one library. Of what a build lacks, "", nothing or False is said.
+
+    `tiled_rows` is the number of `many_rows`, 0 while tiles of bf16 compute nothing.
+    """
 
     def __init__(self, library: ctypes.CDLL) -> None:
         self._library = library
+        self.tiled_rows = 0
 
     @property
     def kernels(self) -> str:
@@ -79,6 +85,20 @@ class KernelInfo:
     def use(self, ours: bool) -> None:  # noqa: FBT001 — it is what is switched
         """From now on our kernels compute in this process, or all is left to llama.cpp's own."""
         self._library.localspec_rows_use(c_bool(ours))
+
+    def many_rows(self, rows: int) -> bool:
+        """From the next graph on products of so many rows are by tiles of bf16 (`bf16.h`).
+
+        They are as near to the exact ones as those of few rows, with other bits. Whether this build
+        has such kernels; at first they compute nothing.
+        """
+        switch = self._function("rows_many")
+        if switch is None:
+            return False
+        switch.restype = c_bool
+        has = bool(switch(c_int(rows)))
+        self.tiled_rows = rows if has and rows < NEVER else 0
+        return has
 
     @contextmanager
     def listing(self, outputs: int, runs: NDArray[np.int32]) -> Iterator[None]:

@@ -118,12 +118,14 @@ def build_info() -> str:
     """Package version and the CPU features or devices that this build uses.
 
     ROWS is the instruction set of LocalSpec's own kernels (`native/rows.cpp`), where they are used,
+    TILES from how many rows on those are tiles of bf16 (`native/bf16.h`), where they are,
     GRAPHS a graph for each row count (`native/graphs.cmake`), CELLS that those of a KV cache take
     memory when they are used (`native/cells.cmake`), and STATES that hidden states and inputs of
     layers can be had of any forward (`native/states.cmake`).
     """
     info: bytes = native.llama_print_system_info()
     added = f" ROWS = {ours.kernels} |" if ours.kernels else ""
+    added += f" TILES = {ours.tiled_rows} |" if ours.tiled_rows else ""
     added += " GRAPHS = 1 |" if ours.graphs else ""
     added += " CELLS = 1 |" if ours.cells else ""
     added += " STATES = 1 |" if ours.states else ""

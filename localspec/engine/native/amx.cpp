@@ -18,6 +18,9 @@
 #include "stacked.h"
 #include "traits.h"
 
+#include <atomic>
+#include <cstring>
+
 #if defined(__AMX_INT8__) && defined(__AVX512VNNI__)
 
 #include <immintrin.h>
@@ -203,27 +206,28 @@ struct Q4_K : OfK {
     }
 };
 
+// 6-bit weights of 16 activations.
+void unpack(const uint8_t * tile, int group, __m512i (&weights)[4]) {
+    const __m512i low = _mm512_set1_epi8(0xf), high = _mm512_set1_epi8(0x30);
+    const __m512i one = bytes(tile + 128 * group), two = bytes(tile + 128 * group + 64);
+    const __m512i top = bytes(tile + 128 * COLUMNS + 64 * group);
+    weights[0] = _mm512_and_si512(one, low) | _mm512_and_si512(_mm512_slli_epi16(top, 4), high);
+    weights[1] = _mm512_and_si512(_mm512_srli_epi16(one, 4), low) | _mm512_and_si512(_mm512_slli_epi16(top, 2), high);
+    weights[2] = _mm512_and_si512(two, low) | _mm512_and_si512(top, high);
+    weights[3] = _mm512_and_si512(_mm512_srli_epi16(two, 4), low) | _mm512_and_si512(_mm512_srli_epi16(top, 2), high);
+}
+
 struct Q6_K : OfK {
     static constexpr size_t TILE_BYTES = (128 + 64 + 16 + 2) * COLUMNS;
 
     template <int ROWS>
     static void multiply(const Block * blocks, const uint8_t * tile, __m512 (&sums)[ROWS]) {
-        const __m512i low = _mm512_set1_epi8(0xf), high = _mm512_set1_epi8(0x30);
-        const uint8_t * tops = tile + 128 * COLUMNS;
-        const uint8_t * scales = tops + 64 * COLUMNS;
+        const uint8_t * scales = tile + 192 * COLUMNS;
         __m512i wholes[ROWS];
         EVERY_ROW wholes[row] = _mm512_setzero_si512();
         for (int group = 0; group < 16; ++group) {
-            const __m512i one = bytes(tile + 128 * group), two = bytes(tile + 128 * group + 64);
-            const __m512i top = bytes(tops + 64 * group);
-            const __m512i weights[4] = {
-                _mm512_and_si512(one, low) | _mm512_and_si512(_mm512_slli_epi16(top, 4), high),
-                _mm512_and_si512(_mm512_srli_epi16(one, 4), low) |
-                    _mm512_and_si512(_mm512_slli_epi16(top, 2), high),
-                _mm512_and_si512(two, low) | _mm512_and_si512(top, high),
-                _mm512_and_si512(_mm512_srli_epi16(two, 4), low) |
-                    _mm512_and_si512(_mm512_srli_epi16(top, 2), high),
-            };
+            __m512i weights[4];
+            unpack(tile, group, weights);
             const __m512i scale = integers(scales + COLUMNS * group);
             EVERY_ROW {
                 const __m512i offset = _mm512_set1_epi32(blocks[row].offsets[group]);
@@ -317,6 +321,29 @@ bool ours(const ggml_tensor * dst, const Use & use) {
     }
 }
 
+}  // namespace
+
+#if defined(__AMX_BF16__)
+#include "bf16.h"
+#endif
+
+// Whether prompts may be products of tiles of bf16; from the next graph on they are, from so many rows on.
+extern "C" __attribute__((visibility("default"))) bool localspec_rows_many(int rows) {
+#if defined(__AMX_BF16__)
+    many_rows() = rows;
+    return true;
+#else
+    return false;
+#endif
+}
+
+namespace {
+
+#if !defined(__AMX_BF16__)
+template <typename Use>
+bool wide(ggml_tensor *, const Use &) { return false; }
+#endif
+
 // What llama.cpp's layout for AMX can hold and multiply right. Of weights that are a batch it has memory
 // for one matrix, packs one, and reads the others where none are; so they stay plain. Rows may lie anywhere:
 // rows.cpp gathers them, where llama.cpp's own answer would end the process (no backend can compute it).
@@ -352,6 +379,7 @@ ggml_backend_buffer_type_t ggml_backend_amx_buffer_type() {
 
 void ggml_backend_amx_mul_mat(const ggml_compute_params * params, ggml_tensor * dst) {
     GGML_ASSERT(dst->ne[2] * dst->ne[3] == 1 && ggml_is_contiguous(dst->src[1]));
+    if (wide(dst, [&](const auto & product) { product.compute(params); })) return;
     if (!ours(dst, [&](auto format) { product<decltype(format)>(params, dst); })) {
         ggml_backend_amx_mul_mat_tiles(params, dst);
     }
@@ -359,6 +387,7 @@ void ggml_backend_amx_mul_mat(const ggml_compute_params * params, ggml_tensor * 
 
 size_t ggml_backend_amx_desired_wsize(const ggml_tensor * dst) {
     size_t size;
+    if (wide(const_cast<ggml_tensor *>(dst), [&](const auto & product) { size = product.scratch_bytes(); })) return size;
     const bool is_ours = ours(dst, [&](auto format) {
         using Format = decltype(format);
         size = sizeof(typename Format::Block) * (dst->src[0]->ne[0] / Format::WEIGHTS) * dst->ne[1];
