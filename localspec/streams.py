@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
+import termios
 from typing import TextIO
 
 _STREAMS = (("stdin", "r"), ("stdout", "w"), ("stderr", "w"))
@@ -23,6 +25,21 @@ def ensure() -> None:
             setattr(sys, name, opened)
         elif mode == "w" and hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="backslashreplace")  # an ASCII terminal; lone surrogates
+
+
+def hung_up() -> None:
+    """Put the null device in the place of a terminal that has gone: nothing else can be said there.
+
+    Writing to such a terminal fails, also while Python ends, which would become the exit code.
+    """
+    null = os.open(os.devnull, os.O_RDWR)
+    for number, _ in enumerate(_STREAMS):
+        try:
+            termios.tcgetattr(number)
+        except termios.error as error:
+            if error.args[0] == errno.EIO:
+                os.dup2(null, number)
+    os.close(null)
 
 
 def _occupy(number: int) -> None:

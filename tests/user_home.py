@@ -32,7 +32,7 @@ class UserHome:
         self.models = home / "models"
         self.models.mkdir()
         (home / "config.toml").write_text(CONFIG)
-        self._environment = {
+        self.environment = {
             **{name: os.environ[name] for name in ("PATH", "PYTHONPATH") if name in os.environ},
             "HOME": str(home),
             "LOCALSPEC_MODELS": str(self.models),
@@ -46,7 +46,7 @@ class UserHome:
         """`localspec ARGUMENTS` as a process of its own, which must end with `exit_code`."""
         done = subprocess.run(
             [sys.executable, "-m", "localspec.cli.main", *arguments],
-            env=self._environment,
+            env=self.environment,
             input=stdin,
             capture_output=True,
             text=True,
@@ -59,7 +59,7 @@ class UserHome:
         """`localspec ARGUMENTS`, which goes on; what it says is not read."""
         return subprocess.Popen(
             [sys.executable, "-m", "localspec.cli.main", *arguments],
-            env=self._environment | environment,
+            env=self.environment | environment,
             stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
         )  # fmt: skip
 
@@ -74,7 +74,7 @@ class UserHome:
         fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 50, columns, 0, 0))
         with subprocess.Popen(
             [sys.executable, "-m", "localspec.cli.main", *arguments],
-            env=self._environment | {"TERM": terminal, "NO_COLOR": "1"},
+            env=self.environment | {"TERM": terminal, "NO_COLOR": "1"},
             stdin=subprocess.DEVNULL, stdout=theirs,
             stderr=theirs if errors else subprocess.DEVNULL,
         ):  # fmt: skip

@@ -8,6 +8,7 @@ from __future__ import annotations
 import gc
 import importlib
 import os
+import signal
 import sys
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +19,8 @@ from localspec.cli.groups import Group
 from localspec.errors import LocalSpecError, of_system
 
 if TYPE_CHECKING:
+    from types import FrameType
+
     from click.shell_completion import CompletionItem
 
 COMMANDS: dict[str, tuple[str, str]] = {
@@ -237,11 +240,36 @@ def cli() -> None:
     """  # noqa: D301  \b is click's mark for a paragraph that must not be wrapped
 
 
+def _interrupt(number: int, _frame: FrameType | None) -> None:
+    """Handle the first SIGTERM or SIGHUP as Ctrl-C, so that everything is put in order."""
+    hung_up = number == signal.SIGHUP  # a kernel says it twice, to a session and to its job
+    signal.signal(number, signal.SIG_IGN if hung_up else signal.SIG_DFL)
+    if hung_up:
+        streams.hung_up()
+    raise KeyboardInterrupt
+
+
 def main() -> None:
-    """The entry point of the installed command."""
-    streams.ensure()
-    gc.set_threshold(_COLLECTED)
-    cli(prog_name="localspec")
+    """Run the command line of this process; every signal that asks it to end interrupts it.
+
+    One that comes once all is done, or a second time, ends the process at once.
+    """
+    asked = (signal.SIGTERM, signal.SIGHUP)
+    heard = [number for number in asked if signal.getsignal(number) is signal.SIG_DFL]
+    try:
+        for number in heard:
+            signal.signal(number, _interrupt)
+        streams.ensure()
+        gc.set_threshold(_COLLECTED)
+        cli(prog_name="localspec")
+    except KeyboardInterrupt:  # between two lines of click
+        sys.exit(INTERRUPTED)
+    finally:
+        if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+            heard.append(signal.SIGINT)
+        for number in heard:
+            if signal.getsignal(number) is not signal.SIG_IGN:
+                signal.signal(number, signal.SIG_DFL)
 
 
 if __name__ == "__main__":
