@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import threading
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Self, TypeAlias
@@ -28,6 +29,8 @@ RESCAN_SECONDS = 30.0
 SETTLE_SECONDS = 0.2
 MAX_SETTLE_SECONDS = 2.0
 """Copying a model sends events for minutes; a change of the configuration does not wait so long."""
+END_SECONDS = 2.0
+"""An event of a move is held back for half a second, and its thread ends after that."""
 
 Places: TypeAlias = tuple[Path, Path]
 """The configuration file and the models directory."""
@@ -117,10 +120,19 @@ class Watcher(FileSystemEventHandler):
         self._observer, self._watched = observer, places if len(there) == len(wanted) else None
 
     def _unwatch(self) -> None:
-        if self._observer:
-            self._observer.stop()
-            self._observer.join()
-            self._observer = None
+        """End the observer, whose threads are waited for within a bound: they hold nothing."""
+        observer, self._observer = self._observer, None
+        if observer:
+            ending = threading.Thread(target=_end, args=(observer,), daemon=True)
+            ending.start()
+            ending.join(END_SECONDS)
+            if ending.is_alive():
+                _log.warning("watcher_still_ends")
+
+
+def _end(observer: BaseObserver) -> None:
+    observer.stop()  # joins the threads that read, without a limit
+    observer.join()
 
 
 def _snapshot(config_path: Path, models: Path) -> tuple[object, ...]:
