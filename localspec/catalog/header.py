@@ -23,6 +23,9 @@ _FIRST_BYTES = 1024 * 1024
 """Bytes read first, doubled while the header goes on: large vocabularies take some megabytes."""
 
 
+_FIX = "Fetch it again (localspec models pull), or convert it again."
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Header:
     """A checked header: every size is possible, and every tensor lies inside the file.
@@ -140,9 +143,11 @@ def _named(path: Path, work: Callable[[Path], _T]) -> _T:
     try:
         return work(path)
     except BadGGUF as error:
-        raise BadGGUF(f"{path.name} cannot be used. {error.message}", fix=error.fix) from None
+        fix = error.fix or _FIX
+        raise BadGGUF(f"{path.name} cannot be used. {error.message}", fix=fix) from None
     except OSError as error:
-        raise BadGGUF(f"{path.name} cannot be read: {error.strerror}.") from error
+        fix = f"Look at it: ls -l {path}"
+        raise BadGGUF(f"{path.name} cannot be read: {error.strerror}.", fix=fix) from error
 
 
 def _checked(path: Path) -> Header:

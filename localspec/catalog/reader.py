@@ -102,9 +102,15 @@ def _nothing(_count: int) -> bytes:
     return b""
 
 
+_REASON_CHARS = 300
+"""Of a sentence that quotes a file: more is the file's own text, without an end."""
+
+
 def refuse(reason: str, fix: str = "") -> NoReturn:
     """Raise BadGGUF: the file cannot be used; `reason` is a full sentence."""
-    raise BadGGUF(escaped(reason), fix=fix)
+    said = escaped(reason)
+    cut = said if len(said) <= _REASON_CHARS else f"{said[:_REASON_CHARS]}…"
+    raise BadGGUF(cut, fix=fix)
 
 
 def parse(data: bytes, file_bytes: int, more: Callable[[int], bytes] = _nothing) -> Parsed:

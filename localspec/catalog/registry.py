@@ -215,6 +215,7 @@ class Registry:
         aliases = {alias: model for model in known.values() for alias in model.aliases}
         if wanted in aliases:
             return aliases[wanted]
+        self._refuse_skipped(name, wanted)
         spelled, short = entries.spelled(wanted), entries.short(wanted)
         colon = ":" in wanted and "/" not in wanted and not filenames.label(wanted)
         if colon and (spelled in known or spelled in aliases):
@@ -249,6 +250,16 @@ class Registry:
             fix=f"{meant}`localspec models list` shows all.",
             param="model",
         )
+
+    def _refuse_skipped(self, name: str, wanted: str) -> None:
+        """Raise UnknownModel where a file of that name is here and cannot be a model."""
+        for file, reason in ((each.file, each.reason) for each in self.skipped()):
+            if wanted in {_normal(file), file.lower()}:
+                raise UnknownModel(
+                    f'There is no model "{name[:80]}": {file[:120]} is here, but {reason[:200]}.',
+                    fix=f"Put a GGUF file in its place: {self.directory}",
+                    param="model",
+                )
 
     def _by_name(self) -> dict[str, Model]:
         found, _ = self._scan()

@@ -27,6 +27,9 @@ _VECTOR = re.compile(r"norm\.weight$|\.bias$")
 _MATRIX = re.compile(
     r"(^|\.)(token_embd|output|attn_(q|k|v|qkv|output)|ffn_(gate|up|down)(_exps|_shexp)?)\.weight$"
 )
+_SPELLS_BY_BYTES = {"llama", "t5"}  # SentencePiece: BPE and unigram
+_BYTE_TOKEN = 6  # LLAMA_TOKEN_TYPE_BYTE
+_BYTE_TEXT = re.compile(rb"<0x[0-9A-F]{2}>")
 NOT_MODELS = {
     "adapter": "a LoRA adapter",
     "mmproj": "a vision projector",
@@ -201,6 +204,24 @@ def _has_a_vocabulary(parsed: Parsed) -> None:
         refuse("Two tokens of its vocabulary have the same text.")
 
 
+def _can_spell_any_text(parsed: Parsed) -> None:
+    """Refuse pieces without all bytes: native code has no other way to say an unknown text."""
+    if parsed.metadata["tokenizer.ggml.model"] not in _SPELLS_BY_BYTES:
+        return
+    tokens = _array(parsed, "tokenizer.ggml.tokens", STRING)
+    kinds = _array(parsed, "tokenizer.ggml.token_type", INT32)
+    texts = tokens.strings() if tokens else []
+    for text, kind in zip(texts, kinds.numbers() if kinds else (), strict=False):
+        if kind == _BYTE_TOKEN and not _BYTE_TEXT.fullmatch(text):
+            refuse(f"A token of its vocabulary is said to be a byte, and is {text[:20]!r}.")
+    known = set(texts)
+    for byte in range(256):
+        if parsed.metadata["tokenizer.ggml.model"] == "llama" and not (
+            {b"<0x%02X>" % byte, bytes([byte])} & known
+        ):
+            refuse(f"Its vocabulary has no token for the byte {byte:#04x}.")
+
+
 def has_layers_of_its_own(parsed: Parsed) -> None:
     """Refuse a file of prediction layers (MTP, NextN) alone: it names its target's architecture."""
     predicting = _number(parsed, "nextn_predict_layers", 0)
@@ -220,4 +241,5 @@ _RULES: tuple[Callable[[Parsed], None], ...] = (
     _has_usable_epsilons,
     _has_computable_tensors,
     _has_a_vocabulary,
+    _can_spell_any_text,
 )
