@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import threading
+from collections import OrderedDict
 from collections.abc import Callable, Collection, Sequence
+from functools import partial
 
 import llguidance
 import numpy as np
@@ -12,6 +15,10 @@ from localspec.errors import GrammarError
 from localspec.text import grammar
 from localspec.text.spelling import spelled_by
 from localspec.types import Token
+
+_KEPT = 8
+"""Opened grammars: an agent sends the same functions every turn, beside it a few clients. One of
+forty functions takes a second or two of one core, and some 25 MB."""
 
 
 class Vocabulary:
@@ -40,6 +47,8 @@ class Vocabulary:
         pieces = [piece(token) for token in range(n_vocab)]
         self.longest_bytes = max(map(len, pieces))
         """Of what one token writes."""
+        self._kept: OrderedDict[str, llguidance.LLMatcher] = OrderedDict()
+        self._lock = threading.Lock()
         self._tokenizer: llguidance.LLTokenizer | None = None
         if self.eog:
             self._tokenizer = llguidance.LLTokenizer(
@@ -55,17 +64,41 @@ class Vocabulary:
         """
         if self._tokenizer is None:
             raise grammar.refused("this model has no token that ends an answer")
-        tokenizer = self._tokenizer
+        another = partial(self._open, self._tokenizer, compiled)
+        matcher = self._copy(compiled)
+        if matcher is None or matcher.is_error():
+            matcher = another()
+        return GrammarConstraint(matcher, another, self.n_vocab, self.eog)
 
-        def matcher() -> llguidance.LLMatcher:
-            return llguidance.LLMatcher(tokenizer, compiled, log_level=0, limits=grammar.LIMITS)
+    def _copy(self, compiled: str) -> llguidance.LLMatcher | None:
+        """A copy of the matcher that is kept.
 
-        first = matcher()
+        Copies share their automaton: where it has grown too large, this one has an error.
+        """
+        with self._lock:
+            if (kept := self._kept.get(compiled)) is None:
+                return None
+            self._kept.move_to_end(compiled)
+            copy = kept.deep_copy()
+        copy.compute_bitmask()
+        return copy
+
+    def _open(self, tokenizer: llguidance.LLTokenizer, compiled: str) -> llguidance.LLMatcher:
+        """A matcher with an automaton of its own, which is kept for the next answers.
+
+        Raises RequestError.
+        """
+        first = llguidance.LLMatcher(tokenizer, compiled, log_level=0, limits=grammar.LIMITS)
         if not first.is_error():
             first.compute_bitmask()
         if first.is_error():
             raise grammar.refused(grammar.reason(first.get_error()))
-        return GrammarConstraint(matcher, self.n_vocab, self.eog)
+        with self._lock:
+            self._kept[compiled] = first
+            self._kept.move_to_end(compiled)
+            if len(self._kept) > _KEPT:
+                self._kept.popitem(last=False)
+        return first.deep_copy()
 
 
 class GrammarConstraint:
@@ -76,10 +109,13 @@ class GrammarConstraint:
     """
 
     def __init__(
-        self, matcher: Callable[[], llguidance.LLMatcher], n_vocab: int, eog: Sequence[Token]
+        self,
+        matcher: llguidance.LLMatcher,
+        another: Callable[[], llguidance.LLMatcher],
+        n_vocab: int,
+        eog: Sequence[Token],
     ) -> None:
-        self._new_matcher = matcher
-        self._matcher = matcher()
+        self._matcher, self._new_matcher = matcher, another
         self._n_vocab = n_vocab
         self._committed: list[Token] = []
         self._path: list[Token] = []

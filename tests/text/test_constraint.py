@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import llguidance
 import numpy as np
 import pytest
 from hypothesis import example, given, settings
@@ -214,7 +215,59 @@ def test_a_path_that_was_not_taken_leaves_nothing_behind(vocabulary: Vocabulary)
     constraint.check_end([])
 
 
+def test_a_path_that_exceeds_the_limits_costs_no_other_request(vocabulary: Vocabulary) -> None:
+    """Of the same grammar, whether it is under way or begins later."""
+    wanted = {"type": "regex", "pattern": "^(x*|(.*a.{300}b.*|.*c.{300}d.*)*)$"}
+    greedy, other = opened(vocabulary, wanted), opened(vocabulary, wanted)
+    other.commit(list(b"xx"))
+    before = other.mask([])
+    random = np.random.default_rng(0)
+    ahead = [int(byte) for byte in random.choice(list(b"abcd"), 2000)]
+    assert set(np.flatnonzero(greedy.mask(ahead))) == EOG
+    assert np.array_equal(other.mask([]), before)
+    other.commit(list(b"x"))
+    other.check_end([])
+    later = opened(vocabulary, wanted)
+    later.commit(list(b"xx"))
+    assert np.array_equal(later.mask([]), before)
+
+
 def test_a_model_without_an_end_token_cannot_be_constrained() -> None:
     """Without an end-of-generation token a finished answer could not end, so it is refused."""
     with pytest.raises(RequestError, match="no token that ends"):
         opened(Vocabulary(len(PIECES), PIECES.__getitem__, set()), {"type": "json_object"})
+
+
+def test_a_grammar_is_compiled_once_for_all_requests_that_have_it(
+    vocabulary: Vocabulary, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its constraints know nothing of each other, and a few grammars are kept."""
+    opens = llguidance.LLMatcher
+    compiled: list[str] = []
+
+    def counted(tokenizer: Any, text: str, **options: Any) -> llguidance.LLMatcher:
+        compiled.append(text)
+        return opens(tokenizer, text, **options)
+
+    monkeypatch.setattr(llguidance, "LLMatcher", counted)
+    first = vocabulary.constraint(said("once", "only"))
+    before = first.mask([])
+    first.commit([*b"once"])
+    second = vocabulary.constraint(said("once", "only"))
+    assert compiled == [said("once", "only")]
+    assert (second.mask([]) == before).all()
+    second.commit([*b"on"])
+    first.check_end([])
+    assert {*np.flatnonzero(second.mask([]))} == {*b"cl"}
+    for number in range(30):
+        vocabulary.constraint(said(f"other {number}"))
+    vocabulary.constraint(said("once", "only"))
+    assert compiled.count(said("once", "only")) == 2
+    vocabulary.constraint(said("other 29"))
+    assert len(compiled) == 32
+
+
+def said(*texts: str) -> str:
+    """The grammar of these answers."""
+    lark = f"start: {' | '.join(map(json.dumps, texts))}"
+    return llguidance.grammar_from("lark", lark)
