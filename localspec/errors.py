@@ -276,6 +276,7 @@ def of_system(error: OSError, where: object = None) -> LocalSpecError:
     `where` is the path it happened at, when the error does not say.
     """
     place = where or error.filename or "a file"
+    look = "LOCALSPEC_DEBUG=1 shows where." if place == "a file" else f"ls -ld {place}"
     said = f"{str(place)[:1].upper()}{str(place)[1:]} cannot be used: {error.strerror or error}."
     match error.errno:
         case errno.ENOSPC | errno.EDQUOT | errno.EFBIG:
@@ -286,11 +287,11 @@ def of_system(error: OSError, where: object = None) -> LocalSpecError:
             fix = "Set HOME, or the directory's XDG_*_HOME, to a place that can be written."
             return Forbidden(said, fix=fix)
         case errno.EACCES | errno.EPERM:
-            return Forbidden(said, fix=f"ls -ld {place}")
+            return Forbidden(said, fix=look)
         case errno.ELOOP:
             reason = f"{place} is a symbolic link, which could lead anywhere."
             return Forbidden(reason, fix=f"rm {place}  # or put there what it leads to")
-    return LocalSpecError(said, fix=f"ls -ld {place}")
+    return LocalSpecError(said, fix=look)
 
 
 def unreadable(error: Exception) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import inspect
+import os
 import re
 
 import pytest
@@ -180,3 +181,10 @@ def test_what_is_no_secret_is_said(said: str) -> None:
 def test_looking_for_secrets_is_total(text: str) -> None:
     """Any text has one form without them."""
     assert errors.redacted(errors.redacted(text)) == errors.redacted(text)
+
+
+@pytest.mark.parametrize("number", [errno.EINVAL, errno.EIO, errno.EACCES, errno.EPERM])
+def test_a_refusal_that_names_no_file_suggests_no_look_at_one(number: int) -> None:
+    """Of a call without a path, such as waiting: "ls -ld a file" helped nobody."""
+    assert "ls " not in of_system(OSError(number, os.strerror(number))).fix
+    assert of_system(OSError(number, os.strerror(number), "/x")).fix == "ls -ld /x"
