@@ -31,6 +31,7 @@ KINDS: dict[str, Callable[[Path], Path]] = {
     "sliding": kinds.sliding,
     "recurrent": recurrent.mamba,
     "hybrid": recurrent.lfm2,
+    "delta": kinds.delta_net,
 }
 CELLS = ("attention", "sliding")
 ALONE = Placement(threads=1)

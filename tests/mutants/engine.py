@@ -310,6 +310,13 @@ ENGINE = [
         ("engine/test_scheduler.py::test_a_draft_beside_it_makes_no_prompt_wait",),
     ),
     Mutant(
+        "states: a copy stands before the last question alone",
+        "localspec/worker/preparation.py",
+        "for at in (asked[-1], len(messages) - 1)}",
+        "for at in (asked[-1],)}",
+        ("laws/test_reading_law.py::test_what_a_tool_said_last_is_edited_alone",),
+    ),
+    Mutant(
         "scheduler: the last rows of a prompt are taken to cost what many do",
         "localspec/engine/scheduler.py",
         "if rows <= waiting and (count >= rows or latest)",
