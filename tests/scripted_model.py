@@ -8,7 +8,7 @@ model answers that is free to choose: that it calls a function, for one.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -37,8 +37,12 @@ _CONTEXT = 16384
 """Templates are some thousand tokens long here, where most tokens are single characters."""
 _TAG = re.compile(r"<[^<>\s]{1,40}>")
 """A mark that is one token of a real vocabulary."""
-_LEAST = 3
-"""Characters of other tokens: single ones are in the vocabulary already."""
+_PARTS = re.compile(rf"{_TAG.pattern}|[^<>=\":\]]{{0,4}}[>=\":\]]|[^<]{{1,5}}|<", re.DOTALL)
+"""Marks, and of other text a few characters up to where something may end."""
+_LEAST = 4
+"""Characters of a token that is said; the parts of those are tokens of their own."""
+_APART = "\0"
+"""In no answer."""
 
 
 def build(path: Path) -> Path:
@@ -47,16 +51,23 @@ def build(path: Path) -> Path:
 
 
 def turning(path: Path, template: str, answers: Mapping[str, str]) -> Path:
-    """Write a model that says each text behind a prompt that ends with its character.
+    """Write a model that says each text behind a prompt that ends so, by the last character of it.
 
-    Marks in angle brackets are tokens of their own, as in the families' vocabularies, where a text
-    has them once; any token is there once, because the next one depends on it alone.
+    Marks in angle brackets are tokens of their own, as in the families' vocabularies, which it says
+    where a text has them once: any token is said once, because the next one depends on it alone.
+    The tokenizer makes the same ones of a text: a grammar forces those, and the model goes on
+    behind them. Where it forces the beginning of one, it has to find that in a few tokens.
     """
-    pieces = {end: _tokens(text, end) for end, text in answers.items()}
-    both = [piece for each in pieces.values() for piece in each]
-    for piece in {piece for piece in both if both.count(piece) > 1}:
-        raise ValueError(f"{piece!r} comes in two answers, and what follows depends on it alone")
-    return _write(path, template, pieces, context=_CONTEXT)
+    shown = {tag for tag in _TAG.findall(template) if tag.startswith("<|")}
+    said = "".join((*answers.values(), *tiny.SPECIALS))
+    others = sorted(tag for tag in shown if tag not in said)  # llama.cpp looks for `<|return|>`
+    return _write(path, template, tokens(answers), marks=others, context=_CONTEXT, own=True)
+
+
+def tokens(answers: Mapping[str, str]) -> dict[str, list[str]]:
+    """The tokens that a model of `turning` says, by what stands before them."""
+    everything = _APART.join(answers.values())
+    return {end: _tokens(text, everything, answers) for end, text in answers.items()}
 
 
 def turns(result: str, mark: str) -> str:
@@ -68,28 +79,42 @@ def turns(result: str, mark: str) -> str:
     return "{% if '" + result + "' in messages | string %}{{ '" + spelled + "' }}{% endif %}"
 
 
-def _tokens(text: str, end: str) -> list[str]:
-    """The text in tokens of which none comes twice."""
-    tags = {tag for tag in _TAG.findall(text) if text.count(tag) == 1 and not end.endswith(tag)}
-    tags.difference_update(tiny.SPECIALS)
+def _tokens(text: str, everything: str, ends: Collection[str]) -> list[str]:
+    """The text in tokens, each of which stands at one place of all answers and ends no prompt.
+
+    What would stand at two is joined to what is before it: a grammar forces text up to where a
+    name, a value or a mark ends, and there the model chooses.
+    """
     found: list[str] = []
-    at = 0
-    while at < len(text):
-        tag = _TAG.match(text, at)
-        size = len(tag[0]) if tag and tag[0] in tags else _LEAST
-        while size < len(text) - at and text[at : at + size] in found:
-            size += 1
-        found.append(text[at : at + size])
-        at += size
-    while len(found[-1]) < _LEAST or found[-1] in found[:-1]:  # the end is joined to what is before
-        found[-2:] = [found[-2] + found[-1]]
-    return found
+    begun = ""
+    for part in _PARTS.findall(text):
+        piece = begun + part
+        while (len(piece) < _LEAST or everything.count(piece) > 1) and found:
+            piece = found.pop() + piece
+        short = len(piece) < _LEAST or everything.count(piece) > 1
+        begun = piece if short or _ended(piece, ends) else ""
+        if not begun:
+            found.append(piece)
+    return [*found, begun] if begun else found
 
 
-def _spelled(piece: str) -> str:
-    """A token as the vocabulary spells it."""
+def _ended(piece: str, ends: Iterable[str]) -> bool:
+    """Whether a prompt ends with the piece."""
+    return any(end.endswith(piece) for end in ends)
+
+
+def _inner(pieces: Iterable[str], ends: Iterable[str]) -> list[str]:
+    """The parts of pieces that are no pieces, and with which no prompt ends."""
+    parts = {part for piece in pieces for part in _PARTS.findall(piece) if len(part) > 1}
+    return sorted(one for one in parts.difference(pieces) if not _ended(one, ends))
+
+
+def _spelled(piece: str, *, greedy: bool) -> str:
+    """A normal token as the vocabulary spells it."""
+    if greedy:
+        return "".join(f"\\x{byte:02x}" for byte in piece.encode())
     alphabet = byte_alphabet()
-    return piece if _TAG.fullmatch(piece) else "".join(alphabet[byte] for byte in piece.encode())
+    return "".join(alphabet[byte] for byte in piece.encode())
 
 
 def _write(
@@ -100,35 +125,43 @@ def _write(
     marks: Sequence[str] = (),
     ends: bool = False,
     context: int = 4096,
+    own: bool = False,
 ) -> Path:
     """A model with these answers, by what stands before them.
 
     Args:
         path: The file.
         template: Its chat template.
-        answers: Pieces by the character, or the one of `marks`, that is before them.
+        answers: Pieces by the text before them: its last character counts, or a mark of `marks`.
         marks: More control tokens.
         ends: What ends JSON is likely where nothing follows.
         context: Tokens of a text.
+        own: The tokenizer makes the same pieces of a text, with parts of them beside them.
     """
-    pieces = [_spelled(piece) for answer in answers.values() for piece in answer]
-    normal = {piece for piece in pieces if not _TAG.fullmatch(piece)}
+    pieces = [piece for answer in answers.values() for piece in answer]
+    plain = {piece for piece in pieces if not _TAG.fullmatch(piece)}
+    inner = _inner(plain, answers) if own else ()
+    spelled = {piece: _spelled(piece, greedy=own) for piece in (*plain, *inner)}
+    specials = [spelled.get(piece, piece) for piece in (*inner, *pieces)]
     writer, vocabulary = tiny.begun(
-        path, "llama", template=template, specials=(*pieces, *marks), normal=normal, context=context
-    )
+        path, "llama", template=template, specials=(*specials, *marks), context=context,
+        normal=set(spelled.values()), greedy=own,
+    )  # fmt: skip
     mark = {text: vocabulary - len(marks) + at for at, text in enumerate(marks)}
     said = vocabulary - len(marks) - len(pieces)
     width = max(64, 32 * (sum(map(len, answers.values())) // 32 + 2))
     embedding = np.zeros((vocabulary, width), dtype=np.float32)
     head = np.zeros((vocabulary, width), dtype=np.float32)
     embedding[:, 0] = 1.0
-    head[said - 1, 0] = _SURE  # <|im_end|> comes where nothing follows, or what ends JSON soonest
+    head[said - len(inner) - 1, 0] = (
+        _SURE  # <|im_end|> comes where nothing follows, or what ends JSON soonest
+    )
     if ends:
         head[[ord(char) for char in '"}]'], 0] = _SURE / 2
         head[[ord(char) for char in " \t\r\n"], 0] = -_SURE
     direction = 0
     for end, answer in answers.items():
-        tokens = [mark.get(end) or ord(end), *range(said, said + len(answer))]
+        tokens = [mark.get(end) or ord(end[-1]), *range(said, said + len(answer))]
         said += len(answer)
         follows = [*tokens[1:], *([tokens[1]] if answer == ENDLESS else [])]
         for before, token in zip(tokens, follows, strict=False):

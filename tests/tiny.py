@@ -199,13 +199,15 @@ def begun(
     normal: Collection[str] = (),
     sentencepiece: bool = False,
     pre: str = "qwen2",
+    greedy: bool = False,
 ) -> tuple[gguf.GGUFWriter, int]:
     """A file with a name, a context length and the tokenizer; and the size of its vocabulary.
 
     Tokens in `normal` are normal ones, whatever they look like. `pre` is how llama.cpp cuts a text
-    before it tokenizes by bytes.
+    before it tokenizes by bytes. A `greedy` tokenizer, RWKV's, takes the longest token everywhere.
     """
-    words = SENTENCEPIECES if sentencepiece else (*byte_alphabet(), "th", "he", "in")
+    single = [f"\\x{byte:02x}" for byte in range(256)] if greedy else byte_alphabet()
+    words = SENTENCEPIECES if sentencepiece else (*single, "th", "he", "in")
     vocabulary = [*words, *SPECIALS]
     vocabulary += [*(f"<|extra_{index}|>" for index in range(extra_tokens)), *specials]
     writer = gguf.GGUFWriter(path, architecture, split_max_tensors=split_tensors)
@@ -218,6 +220,8 @@ def begun(
         writer.add_tokenizer_model("llama")
         writer.add_token_scores([-float(token) for token in range(len(vocabulary))])
         writer.add_unk_token_id(vocabulary.index("<|unknown|>"))
+    elif greedy:
+        writer.add_tokenizer_model("rwkv")
     else:
         writer.add_tokenizer_model("gpt2")
         writer.add_tokenizer_pre(pre)

@@ -27,7 +27,6 @@ from pydantic_ai import Agent, Tool, direct
 from pydantic_ai.messages import ModelRequest
 from pydantic_ai.models import ModelRequestParameters
 from pydantic_ai.models.openai import OpenAIChatModel
-from pydantic_ai.profiles.openai import OpenAIModelProfile
 from pydantic_ai.providers.openai import OpenAIProvider
 from pydantic_ai.tools import ToolDefinition
 
@@ -37,9 +36,9 @@ Record = dict[str, Any]
 Calls = list[tuple[str, Any]]
 
 USER: Any = [{"role": "user", "content": "Please help."}]
-RESULT = "harbour-seven"
+RESULT = "№7·№9"
 SAID = "Zwölf Möwen."
-"""An answer to a result, in tokens that no record has."""
+"""A result and an answer to it, in tokens that no record has."""
 DAILY = ("gpt-oss", "gemma4", "qwen3.5", "mistral")
 """Families of every `make test`; the others take minutes, and are asked by `make clients`."""
 
@@ -88,10 +87,11 @@ def _model(folder: Path, name: str, record: Record) -> Path:
         record["tools"],
         template_kwargs=record.get("variables") or {},
     )
-    turn = templates.dialogue(template).turn(request)
-    ends = templates.dialogue(template).format.thoughts[0].closing if turn.offer.thinking else ""
+    turn, form = templates.dialogue(template).turn(request), templates.dialogue(template).format
+    ends = form.thoughts[0].closing if turn.offer.thinking else ""
     source = template.read_text(encoding="utf-8") + scripted_model.turns(RESULT, ends + "\t")
-    answers = {turn.prompt[-1]: record["emitted"], "\t": SAID}
+    head = form.heads.says if form.heads else ""
+    answers = {turn.prompt: record["emitted"], "\t": head + SAID}
     return scripted_model.turning(folder / f"{name}.gguf", source, answers)
 
 
@@ -171,18 +171,15 @@ def _langchain(
 
 
 async def _pydantic_ai(families: Served, name: str, record: Record, more: Any) -> None:
-    """A request with definitions of tools, and an agent that runs them and answers."""
+    """A request with definitions of tools, and an agent that runs them and answers.
+
+    It makes every function strict whose schema allows that, which each record has.
+    """
     http = openai.DefaultAsyncHttpxClient(transport=httpx2.AsyncHTTPTransport())
     async with openai.AsyncOpenAI(
         base_url=f"{families.url}/v1", api_key=families.token, max_retries=0, http_client=http
     ) as client:
-        # Where a strict function leaves one text, its tokens are the vocabulary's choice, and what
-        # a model knows by heart goes on behind tokens of its own: so none is strict here.
-        model = OpenAIChatModel(
-            name,
-            provider=OpenAIProvider(openai_client=client),
-            profile=OpenAIModelProfile(openai_supports_strict_tool_definition=False),
-        )
+        model = OpenAIChatModel(name, provider=OpenAIProvider(openai_client=client))
         settings: Any = {"temperature": 0, "extra_body": more}
         shown = [
             ToolDefinition(

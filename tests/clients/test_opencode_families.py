@@ -73,7 +73,7 @@ def model(folder: Path, name: str) -> Path:
     return scripted_model.turning(
         folder / f"{name}.gguf",
         template.read_text(encoding="utf-8") + scripted_model.turns(CONTENT, ends + "\t"),
-        {turn.prompt[-1]: ends + written(dialogue), "\t": SAID},
+        {turn.prompt: ends + written(dialogue), "\t": SAID},
     )
 
 
