@@ -137,14 +137,6 @@ class Controller:
         self._batch_cost = batch_cost
         return plans
 
-    def wants(self, views: Sequence[View], other_rows: int = 0, before: int = 0) -> bool:
-        """Whether `plan` would have a neural source draft for any session. Leaves no bet behind."""
-        plans = self.plan(views, other_rows, before)
-        for view in views:
-            if view.stats is not None:
-                view.stats.pending_bet = None
-        return any(plan.extend for plan in plans)
-
     def _rate(self, views: Sequence[View]) -> float:
         """Tokens per second at which time is charged: the sessions' present pace, or plain's."""
         attended = self._multiple * sum(view.cells for view in views)
@@ -246,8 +238,7 @@ class Controller:
         verified (`Draft.drawn`); whether to draw it was the choice.
         """
         for view, draft in zip(views, drafts, strict=True):
-            if view.stats is not None:
-                view.stats.proposed = draft.trunk()
+            view.decision.proposed = draft.trunk()
         if not any(drafts):
             return [0] * len(drafts)
         candidates = []

@@ -116,7 +116,7 @@ class PolicyFeedback:
         seconds += sum(drafted.seconds for drafted in round_.drafted) + round_.asked_seconds
         self._book(round_, parts, seconds, batch_cost)
         self._learn_costs(round_, attended, more)
-        bets = [view.stats.pending_bet for view in round_.views if view.stats is not None]
+        bets = [view.decision.bet for view in round_.views]
         together = Counter(bet.source for bet in bets if bet is not None)
         for view, judged, committed in zip(
             round_.views, round_.judged, round_.committed, strict=True
@@ -247,16 +247,15 @@ class PolicyFeedback:
         """
         if view.stats is None:
             return
-        proposed, view.stats.proposed = view.stats.proposed, Draft()
         names = {neural.name for neural in view.neural}
-        drafted = [signal for signal in proposed.signals if signal.source in names]
+        drafted = [signal for signal in view.decision.proposed.signals if signal.source in names]
         if drafted:
             local = view.stats.local
             chances = [self._acceptance.estimate(signal, local) for signal in drafted]
             confidence = self._acceptance.confidence(drafted[0].source, drafts=True)
             confidence.observe(chances, view.expected_target_confidence)
-        bet = view.stats.pending_bet
-        source = bet.source if bet is not None else None
+        if (bet := view.decision.bet) is None:
+            return
         seconds = sum(
             self._costs.draft(
                 each.name,
@@ -265,13 +264,11 @@ class PolicyFeedback:
                 each.cells,
             )
             for each in round_.drafted
-            if each.name == source
+            if each.name == bet.source
         )
         nodes = len(judged.draft)
         rise = batch_cost.rise(batch_cost.plain_rows, nodes, view.cells)
-        view.stats.observe_draft(
-            judged.accepted, seconds / max(together.get(source or "", 0), 1) + rise
-        )
+        view.stats.observe_draft(bet, judged.accepted, seconds / together[bet.source] + rise)
 
     def _observe_copy(
         self, view: View, draft: Draft, committed: Sequence[Token], batch_cost: BatchCost

@@ -115,7 +115,7 @@ class SessionStats:
     `neural`, by source, and `copies` are how far drafts and free chains fell short of expectations.
     That fades, so a source that is left is tried again, and later each time that it disappoints.
 
-    `speeds` are decaying sums of tokens and time. `proposed` is the last draft before it was cut.
+    `speeds` are decaying sums of tokens and time.
 
     `brings` are the seconds that free drafts of at most so many nodes (`LEVELS`) spare plain
     decoding in a round, before what they cost. `asking` is what that brings by source, where it
@@ -127,8 +127,6 @@ class SessionStats:
     speeds: tuple[tuple[float, float], ...] = ((0.0, 0.0),) * 2
     neural: dict[str, NeuralStats] = field(default_factory=dict)
     copies: AcceptanceBias = field(default_factory=AcceptanceBias)
-    pending_bet: Bet | None = None
-    proposed: Draft = field(default_factory=Draft)
     expected_saving: tuple[float, ...] = (0.0,) * len(LEVELS)
     asking: dict[str, SlowSource] = field(default_factory=dict)
     regret_budget: RegretBudget = field(default_factory=RegretBudget)
@@ -166,12 +164,21 @@ class SessionStats:
         """By what factor a copy has to repay its cost; luck is no credit."""
         return 1 + max(0.0, self.copies.doubt)
 
-    def observe_draft(self, accepted: int, seconds: float) -> None:
-        """Compare the bet with its outcome: the accepted nodes, for `seconds` more."""
-        if (bet := self.pending_bet) is not None:
-            missing = bet.worth - (accepted - bet.rate * seconds)
-            self.source(bet.source).bias.observe(missing, bet.cost, bet.worth + bet.cost)
-            self.pending_bet = None
+    def observe_draft(self, bet: Bet, accepted: int, seconds: float) -> None:
+        """Compare a bet with its outcome: the accepted nodes, for `seconds` more."""
+        missing = bet.worth - (accepted - bet.rate * seconds)
+        self.source(bet.source).bias.observe(missing, bet.cost, bet.worth + bet.cost)
+
+
+@dataclass(slots=True)
+class Decision:
+    """The decision about one session in one round, from which is learned when that is over.
+
+    The `bet` on a neural draft, and the draft that was `proposed`, before it was cut.
+    """
+
+    bet: Bet | None = None
+    proposed: Draft = field(default_factory=Draft)
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,6 +207,7 @@ class View:
     asked: Mapping[str, float] = field(default_factory=dict)
     branches: int = 1
     carried: Draft = field(default_factory=Draft)
+    decision: Decision = field(default_factory=Decision)
 
     @property
     def expected_target_confidence(self) -> float:
@@ -313,9 +321,6 @@ class Policy(Protocol):
 
         `other_rows` of prefill share the decode; the target's latest forward had `before` rows.
         """
-
-    def wants(self, views: Sequence[View], other_rows: int = 0, before: int = 0) -> bool:
-        """Whether `plan` would have a neural source draft; instead of it, in a round without."""
 
     def trees(self, views: Sequence[View], drafts: Sequence[Draft]) -> list[Draft]:
         """Each draft with what other sources propose beside it, the likeliest nodes first."""

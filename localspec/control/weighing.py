@@ -199,7 +199,7 @@ class Weighing:
         if not pays and free.base.tokens:
             return None
         if not neural.backlogged:
-            self.stats.pending_bet = Bet(source.name, neural.worth, neural.cost, self.rate)
+            view.decision.bet = Bet(source.name, neural.worth, neural.cost, self.rate)
             return neural
         read = min(readable(self.costs, source, view, self.left), READ_ROWS)
         if read >= source.pending:

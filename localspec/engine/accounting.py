@@ -8,7 +8,7 @@ from typing import NamedTuple
 from localspec.control.round import Round, VerifiedDraft
 from localspec.engine.session import Session
 from localspec.engine.speculation.agreement import agreement, predicted
-from localspec.engine.speculation.drafting import Proposals
+from localspec.engine.speculation.proposals import Proposals
 from localspec.engine.speculation.verification import Outcome
 
 

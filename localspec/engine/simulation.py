@@ -86,27 +86,28 @@ class SimulatedForward:
 class SimulatedBackend:
     """A `Waiting` backend whose forwards are charged; target and draft each have their own history.
 
-    Where it `waits`, a forward goes on beside what is done `meanwhile`. One that is not `apart`
-    shares its device with the other: what it computes while a forward of that is running makes it
-    longer.
+    Where a target waits, its forward goes on beside what is done `meanwhile`. A draft that is not
+    apart shares its device: what it computes while a forward of the target is running makes that
+    longer. What the host does in every round passes after its forward.
     """
 
     def __init__(
         self,
         backend: Backend,
-        history: History,
+        machine: Machine,
+        role: Literal["target", "draft"],
         clock: SimulatedClock,
-        *,
-        apart: bool = False,
-        waits: bool = False,
     ) -> None:
-        self._apart = apart
-        self.waits = waits
+        target = role == "target"
+        self._apart = machine.draft_is_apart
+        self._host = machine.host if target else None
+        self.waits = target and machine.waits
         self.meanwhile: Callable[[], None] = lambda: None
         self.n_vocab, self.n_slots = backend.n_vocab, backend.n_slots
         self.max_rows = backend.max_rows
         self._sharing = backend if isinstance(backend, Sharing) else None
-        self._backend, self._history, self._clock = backend, history, clock
+        self._backend, self._clock = backend, clock
+        self._history = History(machine.target if target else machine.draft)
         self.rollback: Rollback = "restore" if restores(backend) else "trim"
 
     @property
@@ -176,11 +177,17 @@ class SimulatedBackend:
         ended = self._clock() + ms / 1000
         if self.waits:
             self.meanwhile()
+        self._defer(rows)
         self._clock.wait(ended)
         return logits
 
+    def _defer(self, rows: Sequence[Row]) -> None:
+        if self._host is not None and any(row.wants_logits for row in rows):
+            self._clock.defer(self._host.round_ms)
+
     def start(self, rows: Sequence[Row]) -> SimulatedForward:
         """A forward that goes on beside the host. Raises what `decode` raises."""
+        self._defer(rows)
         return SimulatedForward(self._clock, self._backend.decode(rows), self._ms(rows))
 
     def _ms(self, rows: Sequence[Row]) -> float:
@@ -211,9 +218,9 @@ class SimulatedBackend:
 
 
 class SimulatedPolicy:
-    """A policy whose rounds are charged for what the host does in them besides forwards.
+    """A policy whose rounds are charged for the host's asking of drafters, and for drafted rows.
 
-    That falls between the decision what to verify and the forward, where no other meter runs.
+    That falls before the forward, where no other meter runs.
     """
 
     def __init__(self, policy: Policy, host: Host, clock: SimulatedClock) -> None:
@@ -238,11 +245,6 @@ class SimulatedPolicy:
         self._clock.charge(self._host.asked_ms * sum(view.stats is not None for view in views))
         return self._policy.plan(views, other_rows, before)
 
-    def wants(self, views: Sequence[View], other_rows: int = 0, before: int = 0) -> bool:
-        """As the policy does, while a forward runs; what the host does in such a round follows."""
-        self._clock.defer(self._host_ms(len(views)))
-        return self._policy.wants(views, other_rows, before)
-
     def trees(self, views: Sequence[View], drafts: Sequence[Draft]) -> list[Draft]:
         """As the policy does."""
         return self._policy.trees(views, drafts)
@@ -250,12 +252,8 @@ class SimulatedPolicy:
     def cut(self, views: Sequence[View], drafts: Sequence[Draft], other_rows: int = 0) -> list[int]:
         """As the policy does; the last word on what a round verifies."""
         cuts = self._policy.cut(views, drafts, other_rows)
-        if views:
-            self._clock.charge(self._host_ms(len(views) + sum(cuts)))
+        self._clock.charge(self._host.row_ms * sum(cuts))
         return cuts
-
-    def _host_ms(self, rows: int) -> float:
-        return self._host.round_ms + (rows - 1) * self._host.row_ms
 
     def paid(self, views: Sequence[View], nodes: Sequence[int], other_rows: int = 0) -> list[int]:
         """As the policy does."""
@@ -382,10 +380,7 @@ class SimulatedHardware:
 
     def context(self, backend: Backend, role: Literal["target", "draft"]) -> Backend:
         """The backend with the prices of its role."""
-        forwards = self._machine.target if role == "target" else self._machine.draft
-        apart = self._machine.draft_is_apart
-        waits = role == "target" and self._machine.waits
-        return SimulatedBackend(backend, History(forwards), self.clock, apart=apart, waits=waits)
+        return SimulatedBackend(backend, self._machine, role, self.clock)
 
     @property
     def has_head(self) -> bool:

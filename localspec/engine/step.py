@@ -29,9 +29,10 @@ from localspec.engine.routing import SPECULATING
 from localspec.engine.sampling import Sampler
 from localspec.engine.session import Meter, Request, Session
 from localspec.engine.shifting import ContextShift
-from localspec.engine.speculation.drafting import Drafting, Proposals
+from localspec.engine.speculation.drafting import Drafting
 from localspec.engine.speculation.masks import Masks
 from localspec.engine.speculation.overlap import OverlappedDrafting
+from localspec.engine.speculation.proposals import Proposals
 from localspec.engine.speculation.states import FeatureBackend, StateBackend
 from localspec.engine.speculation.verification import Forward, Outcome, StepOutput, Verification
 from localspec.engine.waiting import Waiting
@@ -87,8 +88,7 @@ class Engine(SlotTexts):
             drafters, controller, n_vocab=n_vocab, max_draft=most, clock=clock
         )
         self._overlap = OverlappedDrafting(self._drafting, overlap, clock, self._use_time)
-        self._limits, self._ends = limits, ends
-        self.clock = clock
+        self._limits, self._ends, self.clock = limits, ends, clock
         self._sessions: list[Session] = []
         self._slots: list[Slot] = []
         self._chunks = scheduler.Chunks(limits.prefill_rows)
@@ -446,4 +446,4 @@ class Engine(SlotTexts):
         """A forward is on its way."""
         self._learn()
         self.meanwhile()
-        self._overlap.look()
+        self._overlap.plan_ahead()

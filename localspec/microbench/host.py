@@ -177,9 +177,6 @@ class _TimedPolicy:
     def plan(self, views: Sequence[View], other_rows: int = 0, before: int = 0) -> list[Plan]:
         return self.watch.time("controller plan", self.policy.plan, views, other_rows, before)
 
-    def wants(self, views: Sequence[View], other_rows: int = 0, before: int = 0) -> bool:
-        return self.watch.time("controller plan", self.policy.wants, views, other_rows, before)
-
     def trees(self, views: Sequence[View], drafts: Sequence[Draft]) -> list[Draft]:
         return self.watch.time("controller trees", self.policy.trees, views, drafts)
 

@@ -33,8 +33,8 @@ def test_sessions_that_draft_together_are_charged_alike() -> None:
     plans = control.plan(views)
     assert [plan.extend for plan in plans] == ["neural", "neural"]
     memories = [view.stats for view in views if view.stats is not None]
-    for stats in memories:
-        stats.pending_bet = Bet(
+    for view in views:
+        view.decision.bet = Bet(
             "neural", 1.0, 2.0, 30.0
         )  # the same promise, whichever was planned first
     draft = chain([0.9, 0.9], "neural")

@@ -81,10 +81,6 @@ class FixedDepth:
             plans.append(Plan(base, extend, budget, _always, read=self.read))
         return plans
 
-    def wants(self, views: Sequence[View], other_rows: int = 0, before: int = 0) -> bool:
-        """Wherever it would."""
-        return any(plan.extend for plan in self.plan(views, other_rows, before))
-
     def trees(self, views: Sequence[View], drafts: Sequence[Draft]) -> list[Draft]:
         """As they come."""
         del views

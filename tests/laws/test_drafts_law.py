@@ -17,7 +17,7 @@ from localspec.engine.llama.context import Context
 from localspec.engine.sampling import Sampler
 from localspec.engine.simulation import SimulatedBackend, SimulatedClock
 from localspec.errors import EngineError
-from localspec.machine import Forwards, History
+from localspec.machine import Forwards, Machine
 from localspec.types import (
     Backend,
     Draft,
@@ -149,7 +149,8 @@ class _Failing(SimulatedBackend):
     """The draft's context, whose n-th forward fails."""
 
     def __init__(self, backend: Backend, forward: int) -> None:
-        super().__init__(backend, History(Forwards({1: 1.0})), SimulatedClock())
+        each = Forwards({1: 1.0})
+        super().__init__(backend, Machine("", "", each, each), "draft", SimulatedClock())
         self._left = forward
 
     def decode(self, rows: Sequence[Row]) -> Floats:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from itertools import pairwise
 from typing import Literal
 
 import pytest
@@ -16,6 +15,8 @@ from localspec.control.controller import Controller
 from localspec.control.costs import Costs
 from localspec.control.round import Plan, View
 from localspec.engine.simulation import RealHardware
+from localspec.engine.speculation.verification import StepOutput
+from localspec.engine.step import Engine
 from localspec.errors import NoRoom
 from localspec.types import Backend, Floats, Row, SpeculationParams
 
@@ -31,26 +32,29 @@ def waiting(harness: Harness) -> Iterator[Harness]:
 
 
 class Noted(FixedDepth):
-    """Lookup drafter that records its proposals and its observations."""
+    """Lookup drafter that counts its plans: those before a forward, and those while one runs."""
 
     def __init__(self, depth: int) -> None:
         super().__init__(depth)
-        self.asked: list[bool] = []
-        self.shown: list[tuple[int, ...]] = []
+        self.before = self.during = 0
+        self.computing = False
 
     def plan(self, views: Sequence[View], other_rows: int = 0, before: int = 0) -> list[Plan]:
         """As ever."""
-        if views:
-            self.asked.append(True)
-            self.shown.append(tuple(chain.tokens[0] for view in views for chain in view.free))
+        if self.computing:
+            self.during += 1
+        else:
+            self.before += bool(views)
         return super().plan(views, other_rows, before)
 
-    def wants(self, views: Sequence[View], other_rows: int = 0, before: int = 0) -> bool:
-        """Never by itself: a copy has to prove itself."""
-        super().plan(views, other_rows, before)
-        self.asked.append(False)
-        self.shown.append(tuple(chain.tokens[0] for view in views for chain in view.free))
-        return False
+    def step(self, engine: Engine) -> list[StepOutput]:
+        """One step of an engine, in which the forward is known to run once it says so."""
+        self.computing = False
+        engine.meanwhile = self._meanwhile
+        return engine.step()
+
+    def _meanwhile(self) -> None:
+        self.computing = True
 
 
 @pytest.mark.parametrize("chain", CHAINS)
@@ -73,25 +77,55 @@ def test_overlapped_drafting_changes_no_token(waiting: Harness, chain: str) -> N
     assert 0 < accepted < drafted
 
 
-def test_lookup_drafts_after_its_first_correct_token(waiting: Harness) -> None:
-    """After a round without a draft drafters only observe, until one of them was right."""
-    policy = Noted(0)  # whatever is asked for, nothing is drafted
+@pytest.mark.parametrize("depth", [1, 3])
+def test_a_copy_that_goes_on_is_drafted_without_asking(waiting: Harness, depth: int) -> None:
+    """Lookup is asked before a forward at first, and behind a draft; all else is prepared."""
+    policy = Noted(depth)
     request = waiting.request(PROMPTS[0], CHAINS["seeded"], speculation=AUTO, tokens=60)
-    tokens = output(finish(waiting.engine(waiting.drafters("lookup"), policy), [request])[0])
-    assert len(policy.asked) == len(tokens) - 1
-    right = [tokens[n + 1] in shown for n, shown in enumerate(policy.shown)]
-    assert policy.asked[0]
-    assert policy.asked[1:] == right[:-1]
-    assert {True, False} == set(policy.asked[1:])
-    assert any(after for before, after in pairwise(policy.asked) if not before)
+    plain = output(finish(waiting.engine({}, FixedDepth(0)), [request])[0])
+    engine = waiting.engine(waiting.drafters("lookup"), policy)
+    session = engine.admit(request)
+    drafts, prepared, calm = True, 0, 0
+    while session.finish is None:
+        asked, drafted = policy.before, session.meter.drafted
+        policy.step(engine)
+        drafted = session.meter.drafted - drafted
+        decoding = session.n_output > 1
+        assert drafts or policy.before == asked or not decoding
+        prepared += policy.before == asked and drafted > 0
+        calm += policy.before == asked and decoding and not drafted
+        drafts = drafted > 0 or not decoding
+    engine.retire(session)
+    assert output(session) == plain
+    assert prepared
+    assert calm
+    assert policy.during
+
+
+def test_copies_that_are_not_worth_a_draft_are_never_asked_for(waiting: Harness) -> None:
+    """However often they foretell the token that comes."""
+    policy = Noted(0)
+    request = waiting.request(PROMPTS[0], CHAINS["seeded"], speculation=AUTO, tokens=60)
+    engine = waiting.engine(waiting.drafters("lookup"), policy)
+    session = engine.admit(request)
+    while session.finish is None:
+        policy.step(engine)
+    engine.retire(session)
+    assert policy.before <= 1 < policy.during
 
 
 def test_on_a_cpu_drafters_run_in_every_round(harness: Harness) -> None:
     """Its forwards leave no idle time."""
     policy = Noted(0)
     request = harness.request(PROMPTS[0], CHAINS["seeded"], speculation=AUTO, tokens=20)
-    finish(harness.engine(harness.drafters("lookup"), policy), [request])
-    assert all(policy.asked)
+    engine = harness.engine(harness.drafters("lookup"), policy)
+    session = engine.admit(request)
+    rounds = 0
+    while session.finish is None:
+        rounds += session.n_output > 0
+        policy.step(engine)
+    engine.retire(session)
+    assert (policy.before, policy.during) == (rounds, 0)
 
 
 class Scarce(RealHardware):
@@ -130,14 +164,16 @@ def test_a_request_whose_forward_found_no_memory_is_not_observed(harness: Harnes
     session = engine.admit(
         harness.request(PROMPTS[2], CHAINS["seeded"], speculation=AUTO, tokens=60)
     )
-    while not policy.asked or policy.asked[-1]:
-        engine.step()
+    asked = -1
+    while asked < policy.before or not policy.before:
+        asked = policy.before
+        policy.step(engine)
     place.over = True
     assert engine.step() == []
     (ended,) = engine.step()
     assert (ended.session, ended.finish) == (session, "length")
     engine.retire(session)
-    asked = list(policy.asked)
+    looked = policy.during
     slot, held = engine.take_slot("other", [1, 2, 3, 4])
     engine.read(slot, [1, 2, 3, 4], held, 3)
-    assert policy.asked == asked
+    assert (policy.before, policy.during) == (asked, looked)

@@ -145,11 +145,18 @@ DRAFTS = [
         (SEARCH,),
     ),
     Mutant(
-        "lull: a copy that foretold the token is not asked for",
-        "localspec/engine/speculation/overlap.py",
-        "            suggests = self._wanted or foretold or bool(outcome.draft)",
-        "            suggests = self._wanted or bool(outcome.draft)",
-        ("laws/test_overlap_law.py::test_lookup_drafts_after_its_first_correct_token",),
+        "asking: what was prepared is taken for any outcome",
+        "localspec/engine/speculation/asking.py",
+        "        return self.foretold in {None, tuple(outcome.advance.tokens)}",
+        "        return True",
+        ("laws/test_overlap_law.py::test_a_copy_that_goes_on_is_drafted_without_asking",),
+    ),
+    Mutant(
+        "asking: a copy that goes on is not prepared",
+        "localspec/engine/speculation/asking.py",
+        "        if proposals.drafted or not self._prepare_copy(",
+        "        if True or not self._prepare_copy(",
+        ("laws/test_overlap_law.py::test_a_copy_that_goes_on_is_drafted_without_asking",),
     ),
     Mutant(
         "overlap: drafts of rejection sampling are continued too",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 
 from localspec.control.round import Drafted, Neural, Plan, Policy, View
@@ -16,6 +16,7 @@ from localspec.engine.session import Session
 from localspec.engine.speculation.filling import filled, filling, rejected
 from localspec.engine.speculation.guesses import Guesses
 from localspec.engine.speculation.masks import Masks
+from localspec.engine.speculation.proposals import Proposals
 from localspec.engine.speculation.states import commit, feed
 from localspec.errors import EngineError
 from localspec.forward_counts import ForwardCounts
@@ -34,23 +35,6 @@ _log = logging.getLogger("localspec.engine")
 
 INDEXED = 2048
 """Tokens that free drafters read in one step at most, of all sessions together: 15 ms of Python."""
-
-
-@dataclass(frozen=True, slots=True)
-class Proposals:
-    """The drafts of one round and what making them cost, aligned with its decoding sessions."""
-
-    sessions: list[Session]
-    views: list[View]
-    drafts: list[Draft]
-    drafted: list[Drafted]
-    asked_seconds: float = 0.0
-    planning_seconds: float = 0.0
-
-    @property
-    def seconds(self) -> float:
-        """Time spent in drafters that are not free, or take a while nevertheless."""
-        return sum(drafted.seconds for drafted in self.drafted) + self.asked_seconds
 
 
 class Drafting:
@@ -189,12 +173,24 @@ class Drafting:
             spare: Nodes that there are cells for, beside the tokens of each session.
         """
         began = self._clock()
-        views = [self._view(session, context, spare) for session in sessions]
+        views = [self.view(session, context, spare) for session in sessions]
         plans = self.policy.plan(views, other_rows, before)
         planning_seconds = self._clock() - began - sum(sum(view.asked.values()) for view in views)
+        asked_seconds = sum(sum(view.asked.values()) for view in views)
+        done = self.carried_out(sessions, views, plans, other_rows)
+        return replace(
+            done,
+            asked_seconds=done.asked_seconds + asked_seconds,
+            planning_seconds=planning_seconds,
+        )
+
+    def carried_out(
+        self, sessions: list[Session], views: list[View], plans: Sequence[Plan], other_rows: int
+    ) -> Proposals:
+        """The drafts of these plans, as `propose` makes them."""
         drafts = [plan.base for plan in plans]
         drafted = []
-        asked_seconds = sum(sum(view.asked.values()) for view in views)
+        asked_seconds = 0.0
         for name in dict.fromkeys(plan.extend for plan in plans if plan.extend is not None):
             asking = [index for index, plan in enumerate(plans) if plan.extend == name]
             tails, cost, seconds = self._extend(
@@ -209,14 +205,7 @@ class Drafting:
         cuts = self.policy.cut(views, drafts, other_rows)
         heads = [draft.head(max(cut, draft.drawn)) for draft, cut in zip(drafts, cuts, strict=True)]
         heads = self._filled(sessions, views, heads, other_rows)
-        return Proposals(sessions, views, heads, drafted, asked_seconds, planning_seconds)
-
-    def look(
-        self, sessions: list[Session], context: int, other_rows: int, before: int, spare: int
-    ) -> tuple[list[View], bool]:
-        """The views `propose` would look at, and what `wants` says. Nothing is drafted."""
-        views = [self._view(session, context, spare) for session in sessions]
-        return views, self.policy.wants(views, other_rows, before)
+        return Proposals(sessions, views, heads, drafted, asked_seconds)
 
     def _filled(
         self,
@@ -256,7 +245,7 @@ class Drafting:
         And the seconds in which others were asked for guesses.
         """
         guesses = [
-            Guesses(partial(self._free, session, beside=name), plan)
+            Guesses(partial(self.free, session, beside=name), plan)
             for session, plan in zip(sessions, plans, strict=True)
         ]
         requests = [
@@ -297,7 +286,7 @@ class Drafting:
         drafter = self._computing.get(name)
         return replace(drafter.forwards) if drafter else ForwardCounts()
 
-    def _free(
+    def free(
         self, session: Session, prefix: Draft, budget: int, beside: str | None = None
     ) -> tuple[list[Draft], dict[str, float]]:
         """The chains that the session's free drafters expect after `prefix`.
@@ -325,24 +314,18 @@ class Drafting:
                 asked[name] = self._clock() - began
         return drafts, asked
 
-    def _view(self, session: Session, context: int, spare: int) -> View:
+    def view(self, session: Session, context: int, spare: int) -> View:
+        """The session as the policy sees it, after its free drafters were asked."""
         session.tell()
-        wish = session.request.speculation
-        most = self._max_draft if wish.max_draft is None else wish.max_draft
-        if session.undone:  # a draft behind that could make it even more
-            most = 0
-        room = context - len(session.tokens) - 1  # the bonus needs a place too
-        masks = session.sampler.constraint
-        if isinstance(masks, Masks):
-            most = min(most, masks.nodes)
-        budget = max(0, min(most, self._max_draft, session.remaining - 1, room, spare))
-        free, asked = self._free(session, Draft(), budget)
+        budget = self.budget(session, context, spare)
+        free, asked = self.free(session, Draft(), budget)
         neural = []
         for name, opened in list(session.drafters.items()):
             if self.drafters[name].free or not getattr(opened, "ready", True):
                 continue
             with self._optional(name, [session]):
                 neural.append(self._neural(name, opened))
+        wish = session.request.speculation
         likely = session.request.expectation.remaining(session.n_output)
         return View(
             free=tuple(free),
@@ -358,6 +341,19 @@ class Drafting:
             carried=session.carried.head(budget),
             branches=self.branches if wish.verify == "coupled" else 1,
         )
+
+    def budget(self, session: Session, context: int, spare: int, ahead: int = 0) -> int:
+        """How many nodes may be drafted for a session that is so many tokens `ahead`."""
+        wish = session.request.speculation
+        most = self._max_draft if wish.max_draft is None else wish.max_draft
+        if session.undone:  # a draft behind that could make it even more
+            most = 0
+        room = context - len(session.tokens) - 1  # the bonus needs a place too
+        masks = session.sampler.constraint
+        if isinstance(masks, Masks):
+            most = min(most, masks.nodes)
+        left = min(session.remaining - 1, room) - ahead
+        return max(0, min(most, self._max_draft, left, spare))
 
     def _neural(self, name: str, opened: DraftSession) -> Neural:
         computing = self._computing.get(name)

@@ -1,0 +1,217 @@
+"""Asks drafters before a forward, or while a device computes it and the host would wait."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from localspec.control.round import RECURRING_READS, Decision, Plan, View
+from localspec.engine.scheduler import Share
+from localspec.engine.session import Session
+from localspec.engine.speculation.drafting import Drafting
+from localspec.engine.speculation.masks import Masks
+from localspec.engine.speculation.proposals import Proposals
+from localspec.engine.speculation.verification import Outcome
+from localspec.types import Draft, Token
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """A session's plan for the next round, made while the forward of this one runs.
+
+    For the case that this round commits `foretold`; None holds for whatever comes. `view` is the
+    session as it will be then.
+    """
+
+    session: Session
+    foretold: tuple[Token, ...] | None
+    view: View
+    plan: Plan
+
+    def holds(self, outcome: Outcome | None) -> bool:
+        """Whether the round went as it was prepared for."""
+        if outcome is None or self.session.carried or self.session.undone:
+            return False
+        return self.foretold in {None, tuple(outcome.advance.tokens)}
+
+
+class Asking:
+    """Decides when the drafters of one engine are asked. Engine's thread, engine lifetime.
+
+    To ask takes host time, which a fast device spends idle, and most often nothing comes of it.
+    So the next round of a session alone is planned while the forward of this one runs, which costs
+    nothing there: a copy for the case that all of the draft is accepted and the copy goes on, and a
+    neural source for any other. A session that drafts nothing is calm and only looked at. A copy so
+    begins one token late.
+
+    Drafters are asked before a forward behind a draft whose next round is not prepared, and where
+    one of several sessions wants to draft; that is seldom done where asking has not repaid itself
+    lately (`Policy.asks`).
+
+    That is for backends that wait (`engine/waiting.py`); on others every round asks.
+    """
+
+    def __init__(self, drafting: Drafting) -> None:
+        self._drafting = drafting
+        self._calm: set[Session] = set()
+        self._unseen: tuple[Proposals, int, int] | None = None
+        self._running: tuple[Proposals, Draft] | None = None
+        self._prepared: list[Prepared] = []
+        self._next: Prepared | None = None
+        self._bounds = 0, 0
+        self._was_prepared = self._wanted = self._weighed = False
+
+    @property
+    def calm(self) -> bool:
+        """Whether nothing was asked in this round, and its sessions are still to be looked at."""
+        return self._unseen is not None
+
+    def proposals(
+        self, sessions: list[Session], context: int, other_rows: int, before: int, spare: int
+    ) -> Proposals:
+        """As `Drafting.propose`; where all are calm no drafts, and views after `look`."""
+        prepared, self._next = self._next, None
+        self._unseen, self._running, self._prepared = None, None, []
+        self._bounds = context, spare
+        self._was_prepared = self._wanted = self._weighed = False
+        if prepared and sessions == [prepared.session] and not other_rows:
+            self._was_prepared = True
+            return self._as_prepared(prepared, spare)
+        if not sessions or not self._calm.issuperset(sessions):
+            return self._drafting.propose(sessions, context, other_rows, before, spare)
+        nothing = Proposals(sessions, [], [Draft()] * len(sessions), [])
+        self._unseen = nothing, other_rows, before
+        return nothing
+
+    def _as_prepared(self, prepared: Prepared, spare: int) -> Proposals:
+        session, plan = prepared.session, prepared.plan
+        session.tell()
+        plan = replace(plan, base=plan.base.head(spare), budget=min(plan.budget, spare))
+        if plan.extend not in session.drafters:
+            plan = replace(plan, extend=None)
+        return self._drafting.carried_out([session], [prepared.view], [plan], 0)
+
+    def expect(self, proposals: Proposals, shares: Sequence[Share]) -> None:
+        """Before the forward of these drafts, which has these shares."""
+        if len(proposals.sessions) == len(shares) == 1:
+            self._running = proposals, proposals.drafts[0].head(shares[0].nodes)
+
+    def look(self) -> None:
+        """Look at calm sessions, if that was not done in this round. Touches no backend."""
+        if self._unseen is None:
+            return
+        (proposals, other_rows, before), self._unseen = self._unseen, None
+        views = [self._drafting.view(each, *self._bounds) for each in proposals.sessions]
+        proposals.views.extend(views)
+        if len(views) > 1 or _constrained(proposals.sessions[0]):  # they are not prepared
+            seen = [replace(view, decision=Decision()) for view in views]
+            plans = self._drafting.policy.plan(seen, other_rows, before)
+            self._wanted = any(plan.extend for plan in plans)
+
+    def plan_ahead(self) -> None:
+        """Look, and plan the next round of a session alone, while the forward runs."""
+        self.look()
+        running, self._running = self._running, None
+        if running is None:
+            return
+        proposals, draft = running
+        ((session,), (view,)) = proposals.sessions, proposals.views
+        if draft.trunk() is not draft or _constrained(session):
+            return
+        session.tell()
+        if self._was_prepared:  # the session as it is, instead of as it would be
+            fresh = self._drafting.view(session, *self._bounds)
+            view = proposals.views[0] = replace(fresh, decision=view.decision)
+        used = len(draft) + 1
+        budget = self._drafting.budget(session, *self._bounds, used)
+        if not budget or view.always:
+            return
+        later = replace(
+            view,
+            free=(),
+            budget=budget,
+            remaining=max(1.0, view.remaining - used),
+            cells=view.cells + used,
+            asked={},
+            carried=Draft(),
+            decision=Decision(),
+        )
+        if proposals.drafted or not self._prepare_copy(session, draft, view, later):
+            self._prepare_neural(session, later, used)
+
+    def _prepare_copy(self, session: Session, draft: Draft, view: View, later: View) -> bool:
+        """For the case that all of the draft is accepted and a copy foretells the bonus token.
+
+        Returns whether there is such a copy.
+        """
+        chains = view.free
+        if draft:
+            chains = tuple(self._drafting.free(session, draft, later.budget + 1)[0])
+        longest = max(chains, key=len, default=Draft())
+        if len(longest) < 2:  # noqa: PLR2004 - the bonus token, and one behind it
+            return False
+        first = longest.tokens[0]
+        free = tuple(_rest(chain) for chain in chains if chain.tokens[0] == first)
+        later = replace(later, free=free, neural=(), decision=Decision())
+        (plan,) = self._drafting.policy.plan([later], 0, 1 + len(draft))
+        self._prepared.append(Prepared(session, (*draft.tokens, first), later, plan))
+        return True
+
+    def _prepare_neural(self, session: Session, later: View, before: int) -> None:
+        """For whatever comes. A source that has a backlog to read is asked with all others."""
+        self._weighed = True
+        if not later.neural:
+            return
+        (plan,) = self._drafting.policy.plan([later], 0, before)
+        if any(each.pending > RECURRING_READS for each in later.neural):
+            self._wanted, self._weighed = plan.extend is not None, False
+        elif plan.extend:
+            self._prepared.append(Prepared(session, None, later, plan))
+
+    def drop(self) -> None:
+        """There was no forward: a session that was to be looked at may be gone by the next."""
+        self._unseen = self._running = self._next = None
+        self._prepared = []
+
+    def settle(
+        self, proposals: Proposals, outcomes: Mapping[Session, Outcome], *, waits: bool
+    ) -> None:
+        """Keep what was prepared for what came; and who is calm where the backend `waits`."""
+        self._calm.clear()
+        if not waits:
+            return
+        holding = [each for each in self._prepared if each.holds(outcomes.get(each.session))]
+        for session, view in zip(proposals.sessions, proposals.views, strict=True):
+            outcome = outcomes.get(session)
+            if outcome is None or view.always:
+                continue
+            ready = holding[0] if holding else None
+            if ready and ready.foretold and not ready.plan.base:
+                self._calm.add(session)  # the copy goes on, and is not worth a draft
+                continue
+            foretold = any(_foretold(chain, outcome.advance.tokens) for chain in view.free)
+            weighed = self._weighed and bool(proposals.drafted)
+            drafts = bool(session.carried) or (bool(outcome.draft) and not weighed)
+            suggests = self._wanted or foretold or drafts
+            if ready and ready.foretold:
+                self._next = ready
+            elif suggests and self._drafting.policy.asks(view.stats):
+                pass
+            elif ready:
+                self._next = ready
+            else:
+                self._calm.add(session)
+
+
+def _constrained(session: Session) -> bool:
+    """Whether a grammar bounds what may be drafted, behind tokens that are not known yet."""
+    return isinstance(session.sampler.constraint, Masks)
+
+
+def _foretold(chain: Draft, tokens: list[Token]) -> bool:
+    return chain.tokens[:1] == tuple(tokens[:1])
+
+
+def _rest(chain: Draft) -> Draft:
+    """A chain without its first node."""
+    return Draft.chain(chain.tokens[1:], chain.signals[1:], chain.laws[1:])
