@@ -28,11 +28,10 @@ class Prepared:
     view: View
     plan: Plan
 
-    def holds(self, outcome: Outcome | None) -> bool:
+    def holds(self, outcome: Outcome) -> bool:
         """Whether the round went as it was prepared for."""
-        if outcome is None or self.session.carried or self.session.undone:
-            return False
-        return self.foretold in {None, tuple(outcome.advance.tokens)}
+        came = self.foretold in {None, tuple(outcome.advance.tokens)}
+        return came and not self.session.carried and not self.session.undone
 
 
 class Asking:
@@ -56,7 +55,7 @@ class Asking:
         self._calm: set[Session] = set()
         self._unseen: tuple[Proposals, int, int] | None = None
         self._running: tuple[Proposals, Draft] | None = None
-        self._prepared: list[Prepared] = []
+        self._prepared: Prepared | None = None
         self._next: Prepared | None = None
         self._bounds = 0, 0
         self._was_prepared = self._wanted = self._weighed = False
@@ -71,7 +70,7 @@ class Asking:
     ) -> Proposals:
         """As `Drafting.propose`; where all are calm no drafts, and views after `look`."""
         prepared, self._next = self._next, None
-        self._unseen, self._running, self._prepared = None, None, []
+        self._unseen = self._running = self._prepared = None
         self._bounds = context, spare
         self._was_prepared = self._wanted = self._weighed = False
         if prepared and sessions == [prepared.session] and not other_rows:
@@ -154,7 +153,7 @@ class Asking:
         free = tuple(_rest(chain) for chain in chains if chain.tokens[0] == first)
         later = replace(later, free=free, neural=(), decision=Decision())
         (plan,) = self._drafting.policy.plan([later], 0, 1 + len(draft))
-        self._prepared.append(Prepared(session, (*draft.tokens, first), later, plan))
+        self._prepared = Prepared(session, (*draft.tokens, first), later, plan)
         return True
 
     def _prepare_neural(self, session: Session, later: View, before: int) -> None:
@@ -166,50 +165,42 @@ class Asking:
         if any(each.pending > RECURRING_READS for each in later.neural):
             self._wanted, self._weighed = plan.extend is not None, False
         elif plan.extend:
-            self._prepared.append(Prepared(session, None, later, plan))
+            self._prepared = Prepared(session, None, later, plan)
 
     def drop(self) -> None:
         """There was no forward: a session that was to be looked at may be gone by the next."""
-        self._unseen = self._running = self._next = None
-        self._prepared = []
+        self._unseen = self._running = self._prepared = self._next = None
 
     def settle(
         self, proposals: Proposals, outcomes: Mapping[Session, Outcome], *, waits: bool
     ) -> None:
         """Keep what was prepared for what came; and who is calm where the backend `waits`."""
         self._calm.clear()
-        if not waits:
-            return
-        holding = [each for each in self._prepared if each.holds(outcomes.get(each.session))]
-        for session, view in zip(proposals.sessions, proposals.views, strict=True):
+        for session, view in zip(proposals.sessions, proposals.views, strict=True) if waits else ():
             outcome = outcomes.get(session)
             if outcome is None or view.always:
                 continue
-            ready = holding[0] if holding else None
-            if ready and ready.foretold and not ready.plan.base:
-                self._calm.add(session)  # the copy goes on, and is not worth a draft
+            ready = self._prepared if self._prepared and self._prepared.holds(outcome) else None
+            copies = ready is not None and ready.foretold is not None
+            suggests = not copies and self._suggests(proposals, view, outcome)
+            if suggests and self._drafting.policy.asks(view.stats):
                 continue
-            foretold = any(_foretold(chain, outcome.advance.tokens) for chain in view.free)
-            weighed = self._weighed and bool(proposals.drafted)
-            drafts = bool(session.carried) or (bool(outcome.draft) and not weighed)
-            suggests = self._wanted or foretold or drafts
-            if ready and ready.foretold:
-                self._next = ready
-            elif suggests and self._drafting.policy.asks(view.stats):
-                pass
-            elif ready:
+            if ready and (ready.plan.base or ready.plan.extend):
                 self._next = ready
             else:
                 self._calm.add(session)
+
+    def _suggests(self, proposals: Proposals, view: View, outcome: Outcome) -> bool:
+        """Whether drafters may have something to say that no plan knows of."""
+        weighed = self._weighed and bool(proposals.drafted)
+        drafts = bool(outcome.advance.session.carried) or (bool(outcome.draft) and not weighed)
+        foretold = any(chain.tokens[:1] == tuple(outcome.advance.tokens[:1]) for chain in view.free)
+        return self._wanted or foretold or drafts
 
 
 def _constrained(session: Session) -> bool:
     """Whether a grammar bounds what may be drafted, behind tokens that are not known yet."""
     return isinstance(session.sampler.constraint, Masks)
-
-
-def _foretold(chain: Draft, tokens: list[Token]) -> bool:
-    return chain.tokens[:1] == tuple(tokens[:1])
 
 
 def _rest(chain: Draft) -> Draft:
