@@ -35,8 +35,10 @@ a prompt tells."""
 _GUESS_COST = 0.15
 """Nor is a source asked for one that takes longer, as a share of the forward that reads it."""
 _GRAIN = 0.1
-"""Prospects are solved for rates this far apart (as logarithms), and kept for some rounds."""
-_KEPT_ROUNDS = 64
+"""Stopping tables are solved for rates this far apart (as logarithms)."""
+_KEPT_ROUNDS = 256
+"""And kept for so many rounds. At 64, of 26 worlds some are up to 1.0 % slower and none is .4 %
+faster; to solve one takes a millisecond, on a GPU more than is left of a small target's forward."""
 _SIBLING = 0.1
 """A second choice is the target's token about so often: it is asked for where a row costs less."""
 
