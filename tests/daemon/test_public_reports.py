@@ -53,7 +53,9 @@ def test_what_was_reported_elsewhere_works_here(harness: Any, daemon: Any) -> No
     """Each by one worker, which none of them ends."""
     (harness.models / "alpha.gguf").unlink()
     tiny.build(harness.models / "alpha.gguf", template=TEMPLATE)
-    harness.configure(engine={"context": 4096, "slots": 2, "exactness": "standard"})
+    harness.configure(
+        engine={"context": 4096, "slots": 2, "exactness": "standard"}, sampling={"seed": 1}
+    )
 
     async def scene() -> None:
         async with daemon(harness, COMMAND) as it:

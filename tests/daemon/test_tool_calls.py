@@ -87,7 +87,7 @@ def test_the_openai_client_is_given_calls_and_sends_their_results(
 ) -> None:
     """Streamed and whole, forced by name and by "required"; a history with a result is read."""
     tiny.build(harness.models / "alpha.gguf", template=TEMPLATE)
-    harness.configure(engine={"context": 512, "slots": 2})
+    harness.configure(engine={"context": 512, "slots": 2}, sampling={"seed": 1})
 
     def scene() -> None:
         with openai_client(harness) as client:
