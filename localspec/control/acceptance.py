@@ -191,12 +191,9 @@ class Acceptance:
 
         return goes_on
 
-    def confidence(self, source: str, *, drafts: bool = False) -> DraftConfidence:
-        """How sure a neural source is in its drafts; as the others are, until it `drafts`."""
-        found = self._confidences.get(source) or DraftConfidence(self._confidences.values())
-        if drafts:
-            self._confidences[source] = found
-        return found
+    def confidence(self, source: str) -> DraftConfidence:
+        """The confidence of a neural source in its drafts."""
+        return self._confidences.setdefault(source, DraftConfidence())
 
     def to_dict(self) -> dict[str, Any]:
         """Everything learned, as JSON has it."""

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_right
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 from typing import Any, NamedTuple, TypeAlias
@@ -56,14 +56,10 @@ _MEMORY = 0.998
 
 
 class DraftConfidence:
-    """A source's confidence levels by target confidence. Model lifetime; state only.
+    """A source's confidence levels by target confidence. Model lifetime; state only."""
 
-    It begins as sure as `others` were: on a hard text what is not known would promise most.
-    """
-
-    def __init__(self, others: Iterable[DraftConfidence] = ()) -> None:
-        known: Array = sum((each.counts for each in others), _FIRST_WEIGHT * _FIRST_SHARES)
-        self.counts: Array = _FIRST_WEIGHT * known / known.sum(1, keepdims=True)
+    def __init__(self) -> None:
+        self._counts = _FIRST_WEIGHT * _FIRST_SHARES
         self.chances = _FIRST_CHANCES.copy()
 
     def observe(self, chances: Sequence[float], target_confidence: float) -> None:
@@ -73,19 +69,19 @@ class DraftConfidence:
             where = bisect_right(LEVEL_EDGES, chance)
             self.chances[where] = moved(self.chances[where], chance, SESSION)
             for row, weight in ((knot, 1 - share), (knot + 1, share)):
-                self.counts[row] *= _MEMORY**weight
-                self.counts[row, where] += weight
+                self._counts[row] *= _MEMORY**weight
+                self._counts[row, where] += weight
             target_confidence = news(target_confidence, chance)
 
     @property
     def shares(self) -> Array:
         """Shares (target_confidence, level) of the levels of confidence."""
-        shares: Array = self.counts / self.counts.sum(1, keepdims=True)
+        shares: Array = self._counts / self._counts.sum(1, keepdims=True)
         return shares
 
     def to_dict(self) -> dict[str, Any]:
         """Everything learned, as JSON has it."""
-        return {"counts": self.counts.tolist(), "chances": self.chances.tolist()}
+        return {"counts": self._counts.tolist(), "chances": self.chances.tolist()}
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> DraftConfidence:
@@ -108,7 +104,7 @@ class DraftConfidence:
             or not ((chances >= 0) & (chances <= 1)).all()
         ):
             raise ValueError("not a draft confidence: the numbers have another shape")
-        confidence.counts, confidence.chances = counts, chances
+        confidence._counts, confidence.chances = counts, chances
         return confidence
 
 

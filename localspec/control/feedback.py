@@ -13,7 +13,6 @@ from localspec.control.costs import STEADY, Costs
 from localspec.control.memory import RECENT, SESSION, blended, moved
 from localspec.control.regret import INCOME, Outliers, PlainBaseline, PolicyRegret, usual
 from localspec.control.round import (
-    COPY_FORGIVENESS,
     LEVELS,
     RECURRING_READS,
     Drafted,
@@ -131,8 +130,7 @@ class PolicyFeedback:
             self._observe_copy(view, judged.draft.trunk(), committed, batch_cost)
             self._learn_acceptance(view, judged, committed)
             if view.stats is not None:
-                signals, kept = judged.draft.signals, path(judged.draft, committed)
-                view.stats.filling.book(sum(signals[node].source == LOOKAHEAD for node in kept))
+                view.stats.filling.book(_by(LOOKAHEAD, judged.draft, committed))
 
     def _learn_costs(self, round_: Round, attended: float, more: int) -> None:
         """Learn the times of a round's parts; of a first forward no more than is usual."""
@@ -188,27 +186,24 @@ class PolicyFeedback:
             self.baseline.measured(seconds - asking_seconds, plain_forwards)
         elif not plain:
             self.baseline.passed()
-        row_seconds = self.baseline.seconds(self._costs.target(1))
-        one_seconds = plain_forwards / len(kept) * row_seconds
+        one_seconds = plain_forwards / len(kept) * self._row_seconds()
         most = _HELD_UP + _tokens(round_)
-        charged = [part.seconds for part in parts]
         if plain:
             self.outliers.plain(seconds / one_seconds)
         else:
-            rest = seconds - sum(charged)
-            charged = [self._charged(part, most, one_seconds) for part in parts]
-            seconds = rest + sum(charged)
+            rest = seconds - sum(part.seconds for part in parts)
+            seconds = rest + sum(self._charged(part, most, one_seconds) for part in parts)
         seconds = min(seconds, max(most, self.outliers.repeats) * one_seconds)
         if not plain or round_.asked_seconds:
             expected = len(kept) + sum(
                 sum(self._acceptance.survival_of(judged.draft, view.local))
                 for view, judged in zip(round_.views, round_.judged, strict=True)
             )
-            spent = seconds - sum(map(self._backlog_seconds, round_.drafted, charged[1:]))
+            spent = seconds - sum(map(self._backlog_seconds, round_.drafted))
             self.regret.book(expected, spent / one_seconds)
         self.regret.earn(sum(kept))
         self.outliers.earn(INCOME / 2 * sum(kept))
-        plain_seconds = plain_forwards * row_seconds
+        plain_seconds = plain_forwards * self._row_seconds()
         if steady:
             plain_seconds = seconds - min(asking_seconds, seconds)
         for view, tokens in zip(round_.views, kept, strict=True):
@@ -256,8 +251,9 @@ class PolicyFeedback:
         if drafted:
             local = view.stats.local
             chances = [self._acceptance.estimate(signal, local) for signal in drafted]
-            confidence = self._acceptance.confidence(drafted[0].source, drafts=True)
-            confidence.observe(chances, view.expected_target_confidence)
+            self._acceptance.confidence(drafted[0].source).observe(
+                chances, view.expected_target_confidence
+            )
         if (bet := view.decision.bet) is None:
             return
         seconds = sum(
@@ -280,7 +276,7 @@ class PolicyFeedback:
         """Learn how far the free part of a draft fell short of its expectation."""
         if view.stats is None:
             return
-        view.stats.copies.forgive(COPY_FORGIVENESS)
+        view.stats.forgive_copies()
         neural = {source.name for source in view.neural} if draft else ()
         signals = [*takewhile(lambda signal: signal.source not in neural, draft.signals)]
         if not signals:
@@ -288,9 +284,8 @@ class PolicyFeedback:
         promised = sum(self._acceptance.survival(signals, view.local))
         missing = promised - min(len(path(draft, committed)), len(signals))
         rise = batch_cost.rise(batch_cost.plain_rows, len(signals), view.cells)
-        row_seconds = self.baseline.seconds(self._costs.target(1))
         for copies in (view.stats.copies, self.copies):
-            copies.observe(missing, rise / row_seconds, promised)
+            copies.observe(missing, rise / self._row_seconds(), promised)
 
     def _learn_acceptance(
         self, view: View, judged: VerifiedDraft, committed: Sequence[Token]
@@ -319,11 +314,19 @@ class PolicyFeedback:
         seconds = batch_cost.plain(len(views), attended)
         return (seconds + self._costs.host_seconds) / self._costs.target(1)
 
-    def _backlog_seconds(self, drafted: Drafted, charged: float) -> float:
-        """The backlog's part of the `charged` seconds, weighed before; all, if it only read."""
-        if (backlog := drafted.pending - RECURRING_READS) <= 0 or not drafted.depth:
-            return charged * (backlog > 0)
-        return min(charged, self._costs.draft(drafted.name, backlog + 1, 0, drafted.cells))
+    def _backlog_seconds(self, drafted: Drafted) -> float:
+        """Seconds of the source's backlog, weighed before against the rest of the session."""
+        backlog = max(0, drafted.pending - RECURRING_READS)
+        reading = self._costs.draft(drafted.name, backlog + 1, 0, drafted.cells)
+        return min(drafted.seconds, reading) if backlog else 0.0
+
+    def _row_seconds(self) -> float:
+        return self.baseline.seconds(self._costs.target(1))
+
+
+def _by(source: str, draft: Draft, committed: Sequence[Token]) -> int:
+    """How many of the committed tokens one source proposed."""
+    return sum(draft.signals[node].source == source for node in path(draft, committed))
 
 
 def _tokens(round_: Round) -> int:

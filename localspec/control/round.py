@@ -17,7 +17,7 @@ STALL_SECONDS = 0.2
 """How long reading a prompt may hold up streams that are decoding; longer is felt as a stutter."""
 RECURRING_READS = 3
 """Tokens a source reads every round anyway; more is a backlog, paid once and used to the end."""
-COPY_FORGIVENESS = 0.995
+_COPY_FORGIVENESS = 0.995
 """Doubt of copies fades over two hundred rounds: a sure one is worth so much that it is taken
 anyway. That of neural drafts fades over fifty, because a text may change in the middle."""
 _MOST_PASSED_ON = 0.5
@@ -163,6 +163,10 @@ class SessionStats:
     def copies_cost(self) -> float:
         """By what factor a copy has to repay its cost; luck is no credit."""
         return 1 + max(0.0, self.copies.doubt)
+
+    def forgive_copies(self) -> None:
+        """Let the doubt of copies fade by one round."""
+        self.copies.forgive(_COPY_FORGIVENESS)
 
     def observe_draft(self, bet: Bet, accepted: int, seconds: float) -> None:
         """Compare a bet with its outcome: the accepted nodes, for `seconds` more."""

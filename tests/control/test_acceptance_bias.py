@@ -12,13 +12,7 @@ from hypothesis import strategies as st
 
 from localspec.control.acceptance import AcceptanceBias
 from localspec.control.controller import Controller
-from localspec.control.round import (
-    COPY_FORGIVENESS,
-    Round,
-    SessionStats,
-    VerifiedDraft,
-    View,
-)
+from localspec.control.round import Round, SessionStats, VerifiedDraft, View
 from localspec.types import Draft, Signal
 
 WIDE = {1: 1, 2: 2.9, 8: 3.6, 32: 4.2}
@@ -113,5 +107,5 @@ def test_luck_is_no_credit_and_doubt_passes_on_in_part(
     asked = stats.copies_cost
     assert asked >= 1
     assert SessionStats.after(stats.copies).copies_cost == pytest.approx(min(asked, 1.5))
-    stats.copies.forgive(COPY_FORGIVENESS)
+    stats.forgive_copies()
     assert 1 <= stats.copies_cost <= asked

@@ -29,7 +29,7 @@ OTHERS = {
 _TWO, _FOUR = "test_a_worse_source_beside_a_better_one", "test_four_sources_of_which_one_is_better"
 SLACK = {
     f"{_TWO}[says too much-H100 7B-prose]": 0.01,
-    f"{_FOUR}[H100 7B-prose]": 0.03,
+    f"{_FOUR}[H100 7B-prose]": 0.40,
     f"{_FOUR}[Q4_K-code]": 0.14,
 }
 """Worlds whose bound is not reached yet, and what beyond it is granted to them."""

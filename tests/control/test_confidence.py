@@ -12,7 +12,6 @@ from control.simulator import GPU, Q4_0, Q4_K, Machine
 from hypothesis import given
 from hypothesis import strategies as st
 
-from localspec.control.acceptance import Acceptance
 from localspec.control.confidence import (
     DEPTH,
     LEVEL_EDGES,
@@ -134,23 +133,6 @@ def test_the_outlook_comes_to_what_the_source_says(truth: float) -> None:
     again = DraftConfidence.from_dict(json.loads(json.dumps(confidence.to_dict())))
     assert again.shares == pytest.approx(confidence.shares)
     assert again.chances == pytest.approx(confidence.chances)
-
-
-def test_a_source_that_never_drafted_is_as_sure_as_others() -> None:
-    """On a hard text it would promise most otherwise; its own drafts soon count for more."""
-    acceptance = Acceptance()
-    first = acceptance.confidence("a").shares
-    for _ in range(500):
-        acceptance.confidence("a", drafts=True).observe([0.3], 0.84)
-    place = TARGET_CONFIDENCES.index(0.84)
-    tried, untried = (acceptance.confidence(name).shares[place] for name in "ab")
-    assert untried[0] == pytest.approx(tried[0], abs=0.1)
-    assert untried[0] > first[place][0] + 0.3
-    for _ in range(100):
-        acceptance.confidence("b", drafts=True).observe([0.999], 0.84)
-    assert acceptance.confidence("b").shares[place][-1] > 0.6
-    assert acceptance.confidence("a").shares[place][0] == pytest.approx(tried[0])
-    assert acceptance.confidence("c").shares.sum(1) == pytest.approx(1.0)
 
 
 @pytest.mark.parametrize("damage", [{"counts": [[1.0]]}, {"chances": [2.0] * 6}, {"counts": None}])

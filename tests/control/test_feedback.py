@@ -10,7 +10,7 @@ from localspec.control.acceptance import Acceptance
 from localspec.control.batch_cost import BatchCost
 from localspec.control.costs import Costs
 from localspec.control.feedback import PolicyFeedback
-from localspec.control.round import Drafted, Round, SessionStats, VerifiedDraft, View
+from localspec.control.round import Round, SessionStats, VerifiedDraft, View
 from localspec.types import Draft, Signal
 
 CELLS, NODES, SECONDS = 2000, 7, 0.2
@@ -86,23 +86,6 @@ def test_a_round_that_was_held_up_forbids_nothing(held_up: str) -> None:
         feedback.observe(replace(ROUND, target_seconds=0.5), batch_cost)
         rounds += 1
     assert rounds <= 5
-
-
-@pytest.mark.parametrize("seconds", [0.3, 3.0, 3600.0])
-def test_a_prompt_that_takes_longer_than_believed_is_no_loss_of_drafts(seconds: float) -> None:
-    """Nor a gain: nothing of a source that only read is judged, and its answer bounds that."""
-    costs = Costs()
-    feedback, batch_cost = (
-        PolicyFeedback(costs, Acceptance(), 1),
-        BatchCost(costs, 1, multiple=1, free=True),
-    )
-    costs.expect_draft("model", 0.1)
-    for _ in range(50):
-        feedback.observe(replace(PLAIN, target_seconds=0.03), batch_cost)
-    before = feedback.left
-    reading = Drafted("model", pending=256, depth=0, seconds=seconds)
-    feedback.observe(replace(PLAIN, target_seconds=0.03, drafted=(reading,)), batch_cost)
-    assert feedback.left == pytest.approx(before, abs=0.2)
 
 
 def test_the_host_is_dearer_with_each_drafted_row() -> None:
