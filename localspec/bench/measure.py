@@ -2,7 +2,8 @@
 
 A machine gets slower and faster by itself within minutes. Arms are therefore compared only over the
 same prompt asked within the same minute, and which arm begins rotates, so that neither a drift nor
-a cache that an earlier arm has filled is always to the good of the same arm.
+a cache that an earlier arm has filled is always to the good of the same arm. Another server is
+asked while our daemon has no idle work: that would take processors from it.
 """
 
 from __future__ import annotations
@@ -25,6 +26,10 @@ from localspec.bench.suite import Prompt
 from localspec.client import End, Event, Json, Piece
 from localspec.errors import DaemonError, Forbidden, LocalSpecError, NotRunning, RequestError
 
+IDLE_POLL_SECONDS = 1.25
+"""A worker tells of its idle work once a second."""
+IDLE_PATIENCE_SECONDS = 120.0
+"""An index of large folders may take longer; it is not waited for."""
 REPLAY_SHARE = 0.5
 """A chat template's own words are always cached; half of a prompt is not by chance."""
 
@@ -80,6 +85,16 @@ def ask(arm: Arm, messages: Sequence[Json], settings: Settings) -> ReceivedStrea
     received.ended = perf_counter()
     received.text = "".join(texts)
     return received
+
+
+def until_idle(arms: Sequence[Arm]) -> None:
+    """Wait until our daemon, if an arm asks it, computes nothing, or for IDLE_PATIENCE_SECONDS."""
+    ours = next((arm.client for arm in arms if not arm.foreign), None)
+    until = perf_counter() + IDLE_PATIENCE_SECONDS
+    while ours and perf_counter() < until:
+        sleep(IDLE_POLL_SECONDS)
+        if not any(model.get("idle_work") for model in ours.status().get("models", [])):
+            break
 
 
 def _named(arm: Arm, error: LocalSpecError) -> LocalSpecError:
@@ -186,6 +201,8 @@ def measure(
     for repeat, group, arm in schedule(arms, prompts, settings.repeats, settings.concurrency):
         tell(len(group), f"{arm.name}: {group[0].name}")
         asked = [prompt for prompt in group if prompt.name not in skipped]
+        if arm.foreign:
+            until_idle(arms)
         began = perf_counter()
         talk = partial(converse, arm, repeat=repeat, settings=settings)
         told = together(talk, asked)

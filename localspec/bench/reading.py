@@ -28,7 +28,7 @@ from localspec import config, paths
 from localspec.bench import readiness, suite
 from localspec.bench.arms import Arm, against
 from localspec.bench.home import Home
-from localspec.bench.measure import ReceivedStream, ask
+from localspec.bench.measure import ReceivedStream, ask, until_idle
 from localspec.bench.results import Settings
 from localspec.bench.suite import Prompt
 from localspec.errors import DaemonError, LocalSpecError
@@ -99,7 +99,7 @@ def compare(
     """Lines with the figures of each arm, all of them in turns."""
     firsts: dict[str, list[float]] = {arm.name: [] for arm in arms}
     for at, prompt in enumerate(prompts):
-        for arm in _rotated(arms, at):
+        for arm in _turns(arms, at):
             firsts[arm.name] += first_texts(arm, [prompt])
     for name, all_seconds in firsts.items():
         yield f"{name}: first text, read anew, {_told(all_seconds)}"
@@ -107,7 +107,7 @@ def compare(
     seconds_of: dict[str, float] = defaultdict(float)
     groups = [prompts[at : at + streams] for at in range(0, len(prompts), streams)]
     for at, group in enumerate(groups):
-        for arm in _rotated(arms, at):
+        for arm in _turns(arms, at):
             told, seconds = together(arm, group, Settings(max_tokens=tokens))
             tokens_of[arm.name] += told
             seconds_of[arm.name] += seconds
@@ -116,9 +116,12 @@ def compare(
         yield f"{name}: {streams} at a time, {rate:.1f} tokens/s ({told} of answers)"
 
 
-def _rotated(arms: Sequence[Arm], by: int) -> list[Arm]:
-    by %= len(arms)
-    return [*arms[by:], *arms[:by]]
+def _turns(arms: Sequence[Arm], first: int) -> Iterator[Arm]:
+    first %= len(arms)
+    for arm in (*arms[first:], *arms[:first]):
+        if arm.foreign:
+            until_idle(arms)
+        yield arm
 
 
 def _told(seconds: Sequence[float]) -> str:

@@ -397,7 +397,8 @@ class Heartbeat(msgspec.Struct, frozen=True, tag="heartbeat"):
     source, where not free; `host_ms` is the rest of a round, `host_row_ms` more for each drafted
     row; `far_...` are costs behind `far_tokens`. `measuring`: costs are still to be measured.
     `checking`: forwards made of the exactness check, and their total. `corpus`: what is in the
-    index of the user's folders; `indexing`: it is not up to date yet.
+    index of the user's folders; `indexing`: it is not up to date yet. `idle_work`: computes, or
+    soon will, where there is no request.
     """
 
     steps: int
@@ -420,6 +421,7 @@ class Heartbeat(msgspec.Struct, frozen=True, tag="heartbeat"):
     checking: tuple[int, int] | None = None
     exactness_detail: str = ""
     kernels: str = ""
+    idle_work: bool = False
     corpus: str = ""
     indexing: bool = False
     kv_held: int = 0

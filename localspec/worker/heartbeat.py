@@ -34,6 +34,7 @@ def heartbeat(  # noqa: PLR0913 - what only the service knows
         checking=None if loaded.decision.over else loaded.decision.step,
         exactness_detail=loaded.probe.detail,
         kernels=loaded.kernels,
+        idle_work=loaded.idle.left,
         corpus=corpus.sentence if corpus else "",
         indexing=not corpus.over if corpus else False,
         gpus=loaded.gpus(),

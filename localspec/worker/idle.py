@@ -42,6 +42,8 @@ class IdleTasks:
         self._prefill = IdlePrefill(engine)
         self._chores: tuple[IdleTask, ...] = (*before, measuring, self._prefill, *further)
         self._saved_steps, self._saved_at = -1, 0.0
+        self.left = True
+        """Whether there is work, or soon will be: true for half a second after a request, too."""
 
     @property
     def measuring(self) -> bool:
@@ -51,7 +53,9 @@ class IdleTasks:
     def advance(self, now: float) -> bool:
         """Do one short piece of work; False where none is left. `now`: seconds, monotonic."""
         at = self._engine.clock()
-        if self._prefill.quiet(at) and any(chore.advance(at) for chore in self._chores):
+        quiet = self._prefill.quiet(at)
+        self.left = not quiet or any(chore.advance(at) for chore in self._chores)
+        if quiet and self.left:
             return True
         if self._engine.steps != self._saved_steps and now - self._saved_at >= SAVE_SECONDS:
             self._saved_steps, self._saved_at = self._engine.steps, now

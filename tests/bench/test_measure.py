@@ -240,3 +240,13 @@ def test_the_arm_prediction_predicts_the_last_fenced_block_of_a_turn() -> None:
     predicted = {"type": "content", "content": "```\ny = 2\n```\n"}
     assert [found for found in sent if found] == [predicted]
     assert sum(asked.body["speculation"] == {"mode": "auto"} for asked in peer.asked) == 2
+
+
+def test_another_server_is_asked_while_our_daemon_has_no_idle_work() -> None:
+    """Its figures would be worse by what the daemon computes for itself."""
+    busy, idle = ({"models": [{"name": "tiny", "idle_work": work}]} for work in (True, False))
+    with Peer([answer("a")], statuses=[busy], status=idle) as ours, Peer([answer("b")]) as peer:
+        arms_of_both = [arms.Arm("auto", Client(ours.socket_path)), foreign(peer)]
+        measure(arms_of_both, PROMPTS[:1], ONCE, silent)
+    assert ours.statuses == []
+    assert [asked.path for asked in ours.asked][-2:] == ["/v1/status"] * 2

@@ -84,6 +84,7 @@ class ModelStatus(msgspec.Struct, frozen=True, omit_defaults=True):
     far_ms_by_rows: dict[int, float] | None = None
     far_draft_ms: dict[str, float] | None = None
     measuring: bool | None = None
+    idle_work: bool | None = None
     checking: tuple[int, int] | None = None
     row_multiple: int | None = None
     layers: dict[str, tuple[int, int]] | None = None
@@ -251,6 +252,7 @@ def _of_worker(model: Model) -> dict[str, object]:
             "far_ms_by_rows": beat.far_ms_by_rows,
             "far_draft_ms": beat.far_draft_ms,
             "measuring": beat.measuring,
+            "idle_work": beat.idle_work,
             "checking": beat.checking,
             "exactness_detail": beat.exactness_detail or worker.ready.exactness_detail,
             "kernels": beat.kernels,
