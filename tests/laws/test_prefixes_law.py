@@ -146,6 +146,7 @@ class Said:
 
 def served(load: Load, *requests: Generate) -> list[Said]:
     """Load, answer one after the other, and leave."""
+    identity.learn([Path(load.target_path)])  # which a worker does beside its first requests
     with assemble.load(load, lambda *_: None) as loaded:
         queue = list(requests)
         script = Script(

@@ -22,6 +22,7 @@ from worker_peer import GREEDY, Script, Worker
 from localspec.config import Config, Engine, Placement
 from localspec.engine.batch import LAST_ROWS
 from localspec.engine.kv.rollback import STRIDE
+from localspec.prefixes import identity
 from localspec.types import SpeculationParams
 from localspec.wire.messages import Failed, Finished, Generate, Heartbeat, Load, Message, Started
 from localspec.worker import assemble
@@ -98,6 +99,7 @@ def read(script: Script) -> Iterator[int]:
 
 def served(command: Load, *requests: Generate) -> list[int]:
     """Load, answer one after the other, and leave; tokens read of each prompt."""
+    identity.learn([Path(command.target_path)])  # which a worker does beside its first requests
     with assemble.load(command, lambda *_: None) as loaded:
         queue = list(requests)
         script = Script(
