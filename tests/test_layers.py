@@ -296,6 +296,14 @@ def test_a_docstring_says_what_the_thing_is() -> None:
     assert begun == []
 
 
+def test_the_glossary_is_in_alphabetical_order() -> None:
+    """A term is found where a reader looks for it, and once."""
+    page = (REPOSITORY / "docs" / "glossary.md").read_text(encoding="utf-8")
+    lines = [line.split("|") for line in page.splitlines() if line.startswith("| ")]
+    terms = [line[1].strip().casefold() for line in lines if line[1].strip() not in {"term", "---"}]
+    assert terms == sorted(set(terms))
+
+
 @pytest.mark.parametrize(
     ("entry", "absent"),
     [
