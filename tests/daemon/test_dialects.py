@@ -335,6 +335,8 @@ def test_messages_have_a_block_for_each_thing_that_is_said() -> None:
     assert whole["content"][2] == {
         "type": "tool_use", "id": "c1", "name": "add", "input": {"a": 1}
     }  # fmt: skip
+    assert frames[0]["message"]["id"].startswith("msg_")
+    assert whole["id"].startswith("msg_")
 
 
 def test_responses_have_an_item_for_each_thing_that_is_said() -> None:
@@ -347,6 +349,8 @@ def test_responses_have_an_item_for_each_thing_that_is_said() -> None:
     assert [one["item"]["type"] for one in added] == kinds
     assert [one["item"] for one in done] == whole["output"] == frames[-1]["response"]["output"]
     assert [one["output_index"] for one in done] == [0, 1, 2, 3]
+    assert frames[0]["response"]["id"].startswith("resp_")
+    assert whole["id"].startswith("resp_")
     call = whole["output"][2]
     assert (call["call_id"], call["name"], call["arguments"]) == ("c1", "add", '{"a":1}')
     assert (frames[-1]["type"], whole["status"]) == ("response.completed", "completed")

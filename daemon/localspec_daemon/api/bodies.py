@@ -144,8 +144,8 @@ def prefilled(messages: list[Message]) -> tuple[list[Message], str]:
 
 
 def identity(prefix: str) -> str:
-    """Returns a new id, such as "chatcmpl-" and 24 digits; "resp" is joined by an underscore."""
-    joint = "_" if prefix == "resp" else "-"
+    """Returns a new id: "chatcmpl-", "resp_" or "msg_", as its API has it, and 24 digits."""
+    joint = "_" if prefix in {"resp", "msg"} else "-"
     return f"{prefix}{joint}{secrets.token_hex(12)}"
 
 
