@@ -10,111 +10,21 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import gguf
-import numpy as np
-import tiny
-
-WIDTH, INNER, HEADS, GROUPS, HEAD, LAYERS, EXPERTS = 64, 128, 4, 2, 16, 4, 8
-STATE, STEPS, KERNEL = 32, 4, 4
-
-
-class Building:
-    """A file on its way: keys of its architecture, and random tensors."""
-
-    def __init__(
-        self,
-        path: Path,
-        architecture: str,
-        *,
-        sentencepiece: bool = False,
-        packed: bool = False,
-        **more: Any,
-    ) -> None:
-        self.path, self.architecture, self.packed = path, architecture, packed
-        self.writer, self.vocabulary = tiny.begun(
-            path, architecture, sentencepiece=sentencepiece, **more
-        )
-        self._random = np.random.default_rng(7)
-        plain = {
-            "embedding_length": WIDTH,
-            "block_count": LAYERS,
-            "feed_forward_length": INNER,
-            "attention.head_count": HEADS,
-            "attention.head_count_kv": GROUPS,
-            "attention.key_length": HEAD,
-            "attention.value_length": HEAD,
-            "rope.dimension_count": HEAD,
-        }
-        own = OWN_KEYS.get(architecture, {})
-        self.numbers(**{name: value for name, value in (plain | own).items() if value is not None})
-        self.writer.add_layer_norm_rms_eps(1e-5)
-        self.matrix("token_embd", self.vocabulary, WIDTH)
-        norm = "token_embd_norm" if architecture == "lfm2moe" else "output_norm"
-        self.vector(norm, WIDTH)
-        if architecture not in TIED:
-            self.matrix("output", self.vocabulary, WIDTH)
-
-    def numbers(self, **values: int) -> None:
-        """Whole numbers that the architecture defines."""
-        for name, value in values.items():
-            self.writer.add_uint32(f"{self.architecture}.{name}", value)
-
-    def lists(self, **values: list[int] | list[bool]) -> None:
-        """A number or a mark for each layer."""
-        for name, value in values.items():
-            self.writer.add_array(f"{self.architecture}.{name}", value)
-
-    def fractions(self, **values: float) -> None:
-        """Fractions that it defines."""
-        for name, value in values.items():
-            self.writer.add_float32(f"{self.architecture}.{name}", value)
-
-    def matrix(self, name: str, *shape: int) -> None:
-        """Random weights, in blocks of four bits where the file is `packed` and they fit."""
-        values = self._random.normal(0, shape[-1] ** -0.5, shape).astype(np.float32)
-        if self.packed and shape[-1] % 32 == 0 and "_inp" not in name and "conv" not in name:
-            quantized = gguf.quants.quantize(values, gguf.GGMLQuantizationType.Q4_0)
-            kind = gguf.GGMLQuantizationType.Q4_0
-            self.writer.add_tensor(f"{name}.weight", quantized, raw_dtype=kind)
-        else:
-            self.writer.add_tensor(f"{name}.weight", values)
-
-    def vector(self, name: str, *shape: int, value: float = 1.0, suffix: str = ".weight") -> None:
-        """The same number everywhere: norms and biases."""
-        self.writer.add_tensor(f"{name}{suffix}", np.full(shape, value, dtype=np.float32))
-
-    def attention(self, block: str, *, norms: int = 0, bias: bool = False, width: int = 1) -> None:
-        """Queries, keys and values of their own; `norms` is the length of what scales them."""
-        for name, rows in (("q", HEADS * width), ("k", GROUPS), ("v", GROUPS)):
-            self.matrix(f"{block}attn_{name}", rows * HEAD, WIDTH)
-            if bias:
-                self.vector(f"{block}attn_{name}", rows * HEAD, value=0.1, suffix=".bias")
-        self.matrix(f"{block}attn_output", WIDTH, HEADS * HEAD)
-        if norms:
-            self.vector(f"{block}attn_q_norm", norms)
-            self.vector(f"{block}attn_k_norm", norms)
-
-    def feed_forward(self, block: str) -> None:
-        """With a gate."""
-        for name, rows, columns in (
-            ("gate", INNER, WIDTH), ("up", INNER, WIDTH), ("down", WIDTH, INNER),
-        ):  # fmt: skip
-            self.matrix(f"{block}ffn_{name}", rows, columns)
-
-    def experts(self, block: str) -> None:
-        """A router and what it chooses from."""
-        self.matrix(f"{block}ffn_gate_inp", EXPERTS, WIDTH)
-        self.matrix(f"{block}ffn_gate_exps", EXPERTS, INNER, WIDTH)
-        self.matrix(f"{block}ffn_up_exps", EXPERTS, INNER, WIDTH)
-        self.matrix(f"{block}ffn_down_exps", EXPERTS, WIDTH, INNER)
-
-    def routed(self) -> None:
-        """The keys of a mixture."""
-        self.numbers(expert_count=EXPERTS, expert_used_count=2, expert_feed_forward_length=INNER)
-
-    def done(self) -> Path:
-        """Written."""
-        return tiny.ended(self.writer, self.path)
+import hybrids
+from building import (
+    EXPERTS,
+    GROUPS,
+    HEAD,
+    HEADS,
+    INNER,
+    KERNEL,
+    LAYERS,
+    RANK,
+    STATE,
+    STEPS,
+    WIDTH,
+    Building,
+)
 
 
 def _blocks(
@@ -237,10 +147,6 @@ def _olmo2(make: Building) -> None:
         make.feed_forward(block)
 
 
-RANK = 32
-"""Of the latent vector that multi-head latent attention keeps of a token."""
-
-
 def _deepseek2(make: Building) -> None:
     """One dense layer, then mixtures with shared experts; keys are one latent vector."""
     make.routed()
@@ -270,10 +176,7 @@ def _deepseek2(make: Building) -> None:
             make.feed_forward(block)
             continue
         make.experts(block)
-        for name, rows, columns in (
-            ("gate", INNER, WIDTH), ("up", INNER, WIDTH), ("down", WIDTH, INNER),
-        ):  # fmt: skip
-            make.matrix(f"{block}ffn_{name}_shexp", rows, columns)
+        make.shared_experts(block)
 
 
 def _lfm2moe(make: Building) -> None:
@@ -301,17 +204,7 @@ def _lfm2moe(make: Building) -> None:
 def _granitehybrid(make: Building) -> None:
     """Layers of Mamba 2, and every second one attends."""
     make.lists(**{"attention.head_count_kv": [0, GROUPS] * (LAYERS // 2)})
-    inner, heads, groups = 2 * WIDTH, 4, 1
-    make.numbers(
-        **{
-            "ssm.conv_kernel": KERNEL,
-            "ssm.inner_size": inner,
-            "ssm.state_size": STATE,
-            "ssm.time_step_rank": heads,
-            "ssm.group_count": groups,
-        }
-    )
-    conv = inner + 2 * groups * STATE
+    hybrids.states(make)
     for layer in range(LAYERS):
         block = f"blk.{layer}."
         make.vector(block + "attn_norm", WIDTH)
@@ -319,15 +212,8 @@ def _granitehybrid(make: Building) -> None:
         make.feed_forward(block)
         if layer % 2:
             make.attention(block)
-            continue
-        make.matrix(block + "ssm_in", inner + conv + heads, WIDTH)
-        make.matrix(block + "ssm_conv1d", conv, KERNEL)
-        make.vector(block + "ssm_conv1d", conv, value=0.0, suffix=".bias")
-        make.vector(block + "ssm_dt", heads, value=0.1, suffix=".bias")
-        make.vector(block + "ssm_a", heads, 1, value=-0.5, suffix="")
-        make.vector(block + "ssm_d", heads, 1, suffix="")
-        make.vector(block + "ssm_norm", groups, inner // groups)
-        make.matrix(block + "ssm_out", WIDTH, inner)
+        else:
+            hybrids.mamba2(make, block)
 
 
 def _phi3(make: Building) -> None:
@@ -372,25 +258,16 @@ KINDS: dict[str, Callable[[Building], None]] = {
     "deepseek2": _deepseek2,
     "lfm2moe": _lfm2moe,
     "granitehybrid": _granitehybrid,
+    "nemotron_h_moe": hybrids.nemotron_h_moe,
+    "glm5-next": hybrids.glm5_next,
 }
 """The writer of each one's layers."""
-TIED = frozenset({"gemma2"})
 SENTENCEPIECE = frozenset({"gemma2", "gemma3", "gemma4"})
-OWN_KEYS: dict[str, dict[str, int | None]] = {
-    "deepseek2": {
-        "attention.head_count_kv": 1,
-        "attention.key_length": 48,
-        "attention.value_length": 32,
-    },
-    "lfm2moe": {"attention.head_count_kv": None},
-    "granitehybrid": {"attention.head_count_kv": None},
-}
-"""Keys with other values than those of most; None where a list of them is written instead."""
 
 
 def build(path: Path, architecture: str, *, packed: bool = False, **more: Any) -> Path:
     """A model of that architecture; `packed` as quantized files are, `more` as for `tiny.begun`."""
-    pieces = architecture in SENTENCEPIECE
-    make = Building(path, architecture, sentencepiece=pieces, packed=packed, **more)
+    more = {"sentencepiece": architecture in SENTENCEPIECE, **more}
+    make = Building(path, architecture, packed=packed, **more)
     KINDS[architecture](make)
     return make.done()

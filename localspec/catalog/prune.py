@@ -15,7 +15,7 @@ from pathlib import Path
 
 from localspec.catalog import compact_heads, header, writer
 from localspec.catalog.header import Header
-from localspec.catalog.memory import show_bytes
+from localspec.catalog.memory import outline, show_bytes
 from localspec.catalog.reader import INT32, STRING, Array, Parsed, Tensor
 from localspec.errors import ConfigError, DiskFull, ModelError
 
@@ -48,6 +48,15 @@ def refusal(target: Header) -> str:
     told = any(_per_layer(value, target.layers) for value in target.metadata.values())
     if len(kinds) > 1 and not told and not target.number("leading_dense_block_count"):
         return "Its layers are of several kinds, and its file does not say which is which."
+    return ""
+
+
+def _missed(target: Header, layers: Sequence[int]) -> str:
+    """The kind of memory that a mixed model would be left without: llama.cpp ends itself then."""
+    known = outline(target)
+    for values, kind in ((known.kv_values, "attention"), (known.state_values, "a state")):
+        if any(values) and not any(values[layer] for layer in layers):
+            return f"None of them has {kind}, as others of the model have."
     return ""
 
 
@@ -85,6 +94,8 @@ def write(target: Path, layers: Sequence[int], destination: Path) -> None:
     checked, parsed = header.read(target), header.parse(target)
     if reason := refusal(checked):
         raise ModelError(f"{target.name} cannot be pruned. {reason}")
+    if missed := _missed(checked, layers):
+        raise ModelError(f"{target.name} cannot be pruned to these layers. {missed}")
     key = compact_heads.key_of(target)
     kept = _kept(parsed, layers)
     needed = sum(tensor.num_bytes for _, tensor in kept)

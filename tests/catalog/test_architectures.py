@@ -15,7 +15,7 @@ from localspec.engine.llama.context import Context
 from localspec.engine.llama.model import Model
 from localspec.types import Row
 
-WITHOUT = {"glm5-next", "nemotron_h_moe", "qwen4exp"}
+WITHOUT = {"qwen4exp"}
 """Architectures without a tiny file here."""
 
 

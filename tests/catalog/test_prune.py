@@ -94,6 +94,16 @@ def test_lists_by_layer_are_cut_and_the_model_loads(tmp_path: Path) -> None:
     assert 0 < len(refused) < len(architectures.KINDS)
 
 
+@pytest.mark.parametrize(("layers", "kind"), [([0, 2, 3], "attention"), ([1, 2], "a state")])
+def test_a_mixed_model_keeps_a_layer_of_each_memory(
+    layers: list[int], kind: str, tmp_path: Path
+) -> None:
+    """Without one llama.cpp would end the process that loads it."""
+    target = architectures.build(tmp_path / "some.gguf", "nemotron_h_moe")
+    with pytest.raises(ModelError, match=f"None of them has {kind}"):
+        prune.write(target, layers, tmp_path / "none.gguf")
+
+
 def test_it_drafts_for_its_own_target_alone(tmp_path: Path) -> None:
     """For any quantization of it; another model's is refused in a sentence."""
     target = tiny.build(tmp_path / "some.gguf", layers=LAYERS)

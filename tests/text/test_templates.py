@@ -81,6 +81,12 @@ FORMATS = {
     "hunyuan": "hunyuan",
     "olmo3": "olmo3",
     "phi4-mini": "phi4-mini",
+    "codestral": "generic",
+    "devstral2": "mistral-named",
+    "glm5-flash": "glm",
+    "mistral-v3": "mistral",
+    "phi4": "generic",
+    "smollm2": "generic",
 }
 """Formats other than "hermes"."""
 PATHS = templates.everything()
