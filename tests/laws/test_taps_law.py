@@ -32,7 +32,7 @@ SLOTS, ROWS = 3, 24
 STREAMS = {"glm5-next"}
 """Their layers have several residual streams, so there is no vector between two."""
 OUTPUTS = ("l_out", "nemotron_h_block_out")
-"""What llama.cpp calls the outputs of layers."""
+"""The names of the outputs of layers in graphs of llama.cpp."""
 KINDS: dict[str, Callable[[Path], Path]] = {
     **{
         kind: partial(architectures.build, architecture=kind)

@@ -121,6 +121,8 @@ def test_a_block_that_is_cut_leaves_no_mark_behind(name: str, text: str) -> None
         ("path=[1,  # one\n null, -2]", {"path": [1, None, -2]}),
         ('"a", mode=2', {"path": "a", "mode": 2}),
         ('{"a": 1}', {"path": {"a": 1}}),
+        ('path: "a", mode: 2', {"path": "a", "mode": 2}),
+        ('path="print("a", "b")", mode=2', {"path": 'print("a", "b")', "mode": 2}),
     ],
 )
 def test_arguments_are_read_as_python_reads_them(arguments: str, wanted: dict[str, Any]) -> None:

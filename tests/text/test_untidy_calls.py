@@ -52,6 +52,12 @@ def test_a_call_without_a_mark_is_followed_by_one_with_a_mark(text: str) -> None
         '{"city": "Rome"',
         '{"city": "Rome"}}',
         '{"city"\n:\n"Rome"}',
+        "{“city”: “Rome”}",
+        "{`city`: `Rome`}",
+        '{"city": """Rome"""}',
+        '[{"city": "Rome"}]',
+        '"{"city": "Rome"}"',
+        '"{"city": "Rome",}"',
     ],
 )
 @pytest.mark.parametrize("stop", ["\n</tool_call>", "</tool_call>\n\n", ""])
@@ -89,6 +95,14 @@ def test_nothing_is_an_empty_object(name: str, nothing: str) -> None:
         (r'"it\'s"', "it's"),
         (r'"caf\u00e9 \ud83d\ude00"', "café 😀"),
         ('"print("hi")"', 'print("hi")'),
+        ('"print("hi", end="")"', 'print("hi", end="")'),
+        ('"x = {"a": 1, "b": "c"}"', 'x = {"a": 1, "b": "c"}'),
+        ('"x = {"a": "b"}; y = x["a"]"', 'x = {"a": "b"}; y = x["a"]'),
+        ('"He said "no", and "yes"."', 'He said "no", and "yes".'),
+        ('"{"k": [1, 2]}"', '{"k": [1, 2]}'),
+        ('"""say "hi"\n\'x\'"""', "say \"hi\"\n'x'"),
+        ('`say "hi"`', 'say "hi"'),
+        ('"“quoted”"', "“quoted”"),
         ("True", True),
         ("None", None),
         ("+1", 1),
@@ -118,6 +132,102 @@ def test_an_object_that_is_nearly_a_call_is_one(text: str) -> None:
     assert calls(read(form("hermes"), [f"<tool_call>{text}</tool_call>"])) == [
         ("get_weather", {"city": "Rome"})
     ]
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["functions.get_weather", "default_api.get_weather", "get_weather()", r"get\\_weather",
+     " get_weather ", r"functions.get\\_weather"],
+)  # fmt: skip
+def test_a_name_is_the_functions_whatever_is_around_it(name: str) -> None:
+    """A namespace, parentheses, an escape of Markdown; another function's name stays as it is."""
+    text = f'<tool_call>{{"name": "{name}", "arguments": {{"city": "Rome"}}}}</tool_call>'
+    assert calls(read(form("hermes"), [text])) == [("get_weather", {"city": "Rome"})]
+    other = text.replace("weather", "rain").replace(name.replace("weather", "rain"), "get_rain")
+    assert calls(read(form("hermes"), [other])) == [("get_rain", {"city": "Rome"})]
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("hermes", '<tool_call>\n<tool_call>\n{"name": "now", "arguments": {}}\n</tool_call>'),
+        ("hermes", '<tool_call>\n{"name": "now", "arguments": {}}\n<tool_call>'),
+        ("glm", "<tool_call>\n<tool_call>now</tool_call>"),
+        ("qwen3-coder", "<tool_call>\n<tool_call>\n<function=now>\n</function>\n</tool_call>"),
+        ("generic", '```json\n[{"name": "now", "arguments": {}}]\n```'),
+        ("nemotron-v2", '<TOOLCALL>```json\n[{"name": "now", "arguments": {}}]\n```</TOOLCALL>'),
+        ("gpt-oss", "<|channel|>commentary to=functions.now json<|message|>```json\n{}\n```"),
+        ("gpt-oss", "<|channel|>commentary to=functions.now json<|message|>"),
+        ("mistral-named", "[TOOL_CALLS]now"),
+        ("mistral-named", "[TOOL_CALLS]now[ARGS]"),
+        ("minimax-m2", "<minimax:tool_call><invoke name='now'></invoke></minimax:tool_call>"),
+        ("minimax-m2", "<minimax:tool_call><invoke name=now></invoke></minimax:tool_call>"),
+    ],
+)
+def test_marks_that_are_doubled_forgotten_or_quoted_otherwise_are_marks(
+    name: str, text: str
+) -> None:
+    """And none of them becomes text, wherever the answer is cut."""
+    for parts in ([text], list(text)):
+        pieces = read(form(name), parts)
+        assert (calls(pieces), "".join(said(pieces, "content")).strip()) == ([("now", {})], "")
+    for end in range(len(text)):
+        pieces = read(form(name), [text[:end]], cut=True)
+        assert "".join(said(pieces, "content")).strip().strip("`") == ""
+        assert calls(pieces) in ([], [("now", {})])
+
+
+DSML = '<｜DSML｜function_calls><｜DSML｜invoke name="f">'  # noqa: RUF001
+STRING = '｜DSML｜parameter name="{}" string="true">'  # noqa: RUF001
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("qwen3-coder", "<tool_call><function=f>\n<parameter=a>\none\n<parameter=b>\ntwo"),
+        ("seed-oss", "<seed:tool_call><function=f>\n<parameter=a>one\n<parameter=b>two"),
+        ("glm", "<tool_call>f<arg_key>a</arg_key><arg_value>one<arg_key>b</arg_key><arg_value>two"),
+        (
+            "minimax-m2",
+            '<minimax:tool_call><invoke name="f"><parameter name="a">one\n<parameter name="b">two',
+        ),
+        ("deepseek-v3.2", f"{DSML}<{STRING.format('a')}one\n<{STRING.format('b')}two"),
+    ],
+)
+def test_a_value_whose_end_was_forgotten_ends_at_the_next_argument(name: str, text: str) -> None:
+    """If that is known; what only looks like one is text."""
+    properties = {"a": {"type": "string"}, "b": {"type": "string"}}
+    offer = Offer([{"name": "f", "parameters": {"properties": properties}}])
+    ends = {"glm": "</arg_value></tool_call>", "deepseek-v3.2": "</｜DSML｜parameter>"}  # noqa: RUF001
+    end = ends.get(name, "</parameter></function>" if "<function" in text else "</parameter>")
+    if name == "minimax-m2":
+        end += "</invoke></minimax:tool_call>"
+    if name == "deepseek-v3.2":
+        end += "</｜DSML｜invoke></｜DSML｜function_calls>"  # noqa: RUF001
+    for parts in ([text + end], list(text + end)):
+        assert calls(read(form(name), parts, offer)) == [("f", {"a": "one", "b": "two"})]
+    del properties["b"]
+    [(_, given)] = calls(read(form(name), [text + end], offer))
+    assert given.keys() == {"a"}
+
+
+@pytest.mark.parametrize("required", [[], ["city"]])
+def test_arguments_that_were_not_written_are_none_where_none_are_required(
+    required: list[str],
+) -> None:
+    """Otherwise the text stays text."""
+    parameters = {"properties": {"city": {"type": "string"}}, "required": required}
+    offer = Offer([{"name": "f", "parameters": parameters}])
+    pieces = read(form("mistral-named"), ["[TOOL_CALLS]f"], offer)
+    assert calls(pieces) == ([] if required else [("f", {})])
+
+
+@pytest.mark.parametrize("head", ["to=functions.rain", "to=rain", "to=python"])
+def test_an_unknown_function_of_harmony_is_called_if_it_is_said_to_be_one(head: str) -> None:
+    """As the other families' unknown functions, which the client refuses by itself."""
+    text = f"<|channel|>commentary {head} <|constrain|>json<|message|>{{}}"
+    found = calls(read(form("gpt-oss"), [text]))
+    assert found == ([("rain", {})] if "functions" in head else [])
 
 
 @pytest.mark.parametrize(

@@ -73,6 +73,11 @@ class Calls:
             if behind is None:
                 return None
             at = behind
+            while index == 0 and isinstance(part, str) and part.strip(BLANK):  # and once more
+                behind = yield from self.tape.mark(at, part)
+                if behind is None:
+                    break
+                at = behind
         return (yield from self._closed(way, (), state, at))
 
     def _part(
@@ -144,15 +149,17 @@ class Calls:
             name = _NUMBERED.sub("", name)
         state.name = self._known(name)
         if end >= len(self.tape.text):  # a cut name must not be the beginning of another one
-            self.tape.short = any(one.startswith(name) for one in self._names)
+            self.tape.short = any(f"{one}.call".startswith(name) for one in self._names)
         if way.known and state.name not in self._names:
             return None
         return end + (quoted and self.tape.text[end : end + 1] in ('"', "'"))
 
     def _known(self, name: str) -> str:
-        """The function's name without prefixes and suffixes that some models add."""
-        short = name.removeprefix("functions.").removesuffix(".call")
-        return short if name not in self._names and short in self._names else name
+        """The function's name without what some models write around it."""
+        plain = name.strip().removesuffix("()").replace("\\", "")
+        short = plain.removeprefix("functions.").removesuffix(".call")
+        found = (one for one in (name, plain, short, plain.rpartition(".")[2]))
+        return next((one for one in found if one in self._names), name)
 
     def _whole(
         self, way: Way, part: Hole, rest: tuple[Part, ...], state: _State, at: int
@@ -161,6 +168,8 @@ class Calls:
         at = yield from self.tape.blank(at)
         if way.opening or way.call[0] is not part:
             at = yield from self._unfenced(at)
+            if way.opening and (listed := (yield from self.tape.literal(at, "["))) is not None:
+                at = yield from self.tape.blank(listed)
         if not (yield from self._begins_call(part, at)):
             return None
         stops = (*_marks(rest), *tokens(way.closing)[-1:])
@@ -266,8 +275,14 @@ class Calls:
 
     def body(self, name: str, at: int, stops: Sequence[str]) -> Reading[Found | None]:
         """A call whose name is known, with its arguments at `at`; None if there are none."""
+        self._fence = False
         made = yield from self._object(Hole.OBJECT, stops, self.offer.function(name), at)
-        return None if made is None else Found(name, made.text, made.end)
+        if made is None:
+            return None
+        fence = (yield from self.tape.mark(made.end, FENCE)) if self._fence else None
+        if self._fence and self.tape.cut and (yield from self._broke_off(FENCE, made.end)):
+            fence = len(self.tape.text)
+        return Found(name, made.text, fence or made.end)
 
     def _object(
         self, part: Hole, stops: Sequence[str], function: Json, at: int
@@ -279,7 +294,7 @@ class Calls:
         at = yield from self._unfenced(at)
         char = yield from self.tape.peek(at)
         if char != "{":
-            return (yield from self._odd(stops, at, char))
+            return (yield from self._odd(stops, function, at, char))
         if part is Hole.NOTED:
             marks = [stop for stop in stops if stop not in "}])"]
             extent = yield from bracketed(self.tape, at, marks, gemma=True)
@@ -297,8 +312,12 @@ class Calls:
                 return Made(made, end, closed=whole)
         return None
 
-    def _odd(self, stops: Sequence[str], at: int, char: str) -> Reading[Made | None]:
+    def _odd(
+        self, stops: Sequence[str], function: Json, at: int, char: str
+    ) -> Reading[Made | None]:
         """Arguments written in place of an object: nothing, null, "", [], or JSON in a string."""
+        if not char and not self.tape.cut and not typed.parameters(function).get("required"):
+            return Made("{}", at)
         for stop in stops:
             if (yield from self.tape.mark(at, stop)) is not None:
                 return Made("{}", at)
@@ -371,6 +390,8 @@ def meant(given: Any) -> Json | None:
             given = values.read(given.strip())
         except ValueError:
             return None
+    if isinstance(given, list) and len(given) == 1 and isinstance(given[0], dict):
+        return given[0]
     if isinstance(given, dict):
         return given
     empty = given is None or given == [] or (isinstance(given, str) and not given.strip())

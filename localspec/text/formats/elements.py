@@ -78,6 +78,7 @@ def _one(
             span = yield from _value(tape, place, element, closing, stops)
             if span is None:
                 return None
+            span = _unended(tape.text, place, span, element, function)
             text, place = tape.text[place : span[0]], span[1]
         elif isinstance(part, Hole):
             end = yield from _until(tape, place, closing)
@@ -116,9 +117,10 @@ def _typed(key: str, kind: str, text: str, element: Element, function: Json) -> 
 
 
 def _until(tape: Tape, at: int, text: str) -> Reading[int | None]:
-    """The end of a short run that is followed by `text`."""
+    """The end of a short run that is followed by `text`, or by that with other quotes."""
     end = at
-    while (char := (yield from tape.peek(end))) and not tape.text.startswith(text[0], end):
+    last = ('"', "'", *text[1:2]) if text[0] == '"' else (text[0],)
+    while (char := (yield from tape.peek(end))) and char not in last:
         if char == "\n" or end - at > _LONGEST_KEY:
             return None
         end += 1
@@ -162,6 +164,25 @@ def _unclosed(tape: Tape, at: int, following: Sequence[str]) -> tuple[int, int] 
     """A value without a closing mark extends to the next element, or to the call's end."""
     places = [place for text in following if (place := tape.text.find(text, at)) >= 0]
     return (min(places), min(places)) if places else None
+
+
+def _unended(
+    text: str, at: int, span: tuple[int, int], element: Element, function: Json
+) -> tuple[int, int]:
+    """The span of a value, shorter where its end was forgotten before the next argument.
+
+    One is known by its name, in a line of its own if its name has no closing mark.
+    """
+    names = typed.table(typed.parameters(function), "properties")
+    begin, behind = tokens(str(element.parts[0]))[-1], tokens(str(element.parts[2]))[0]
+    closing = tokens(str(element.parts[-1]))[0]
+    if begin not in text[at : span[0]] or closing in text[at : span[0]]:
+        return span
+    line = "" if behind.startswith("</") else r"\n\s*"
+    known = "|".join(map(re.escape, names))
+    pattern = rf"{line}{re.escape(begin)}\s*[\"']?(?:{known})[\"']?\s*{re.escape(behind)}"
+    found = re.compile(pattern).search(text, at, span[0]) if known else None
+    return (found.start(), found.start()) if found else span
 
 
 def _last(way: Way) -> Sequence[str]:

@@ -82,8 +82,9 @@ class _Reading:
     def _drop_begun(self) -> None:
         """Drop the beginning of a mark at which an answer was cut."""
         tape, rest = self.tape, self.tape.text.strip(BLANK)
-        marks = [*(pair.opening for pair in (*self.form.thoughts, *self.form.words))]
-        marks += [*self.form.dropped, *self._runs.openings]
+        marks = [*self.form.dropped, *self._runs.openings]
+        marks += [pair.opening for pair in (*self.form.thoughts, *self.form.words)]
+        marks += [pair.closing for pair in self.form.thoughts]
         if tape.ended and tape.cut and any(mark.startswith(rest) for mark in marks):
             tape.give("markup", len(tape.text))
 
@@ -257,7 +258,7 @@ class _Reading:
             text = tape.text[:head]
             to = re.search(heads.call, text) if heads.call else None
             thought = re.search(heads.thought, text)
-            if to and to[1] in self.offer.names:
+            if to and (to[1] in self.offer.names or (self.offer.names and "." in to[0])):
                 yield from self._message_calls(to[1], head)
             else:
                 tape.give("markup", head)

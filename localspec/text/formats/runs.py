@@ -168,6 +168,7 @@ class Runs:
         surplus = len(rest) - len(rest.lstrip(SURPLUS))
         rests = [rest[size:] for size in range(surplus + 1)]
         ends = [*marks, f"{''.join(marks[1:])}{marks[0] if marks else ''}", way.between, ""]
+        ends += [opening(way), inner_mark(way)]  # of a call that did not come
         found = ["".join(end.split()) for end in ends]
         return any(end.startswith(one) for end in found for one in rests)
 
@@ -180,7 +181,8 @@ class Runs:
             return None
         closed = yield from tape.mark(found.end, way.closing)
         end = found.end if closed is None else closed
-        return end if (yield from tape.peek(end)) == "`" else None
+        char = yield from tape.peek(end)
+        return end if char == "`" or (tape.cut and not char) else None
 
     def _spoken(self, way: Way, at: int, found: Found) -> Reading[bool]:
         """Whether a call is only mentioned in text: it has no mark of its own, or is unknown."""

@@ -130,11 +130,17 @@ class Tape:
         return end if self.text.startswith(text, at) else None
 
     def mark(self, at: int, text: str) -> Reading[int | None]:
-        """The place after a mark, with any blanks before it and at its line breaks, or None."""
+        """The place after a mark, with any blanks before it and at its line breaks, or None.
+
+        Some models write single quotes for those of the mark, or none.
+        """
         place: int | None = at
         for part in tokens(text):
             begin = yield from self.blank(at)
-            place = yield from self.literal(begin, part)
+            for quote in ('"', "'", ""):
+                place = yield from self.literal(begin, part.replace('"', quote))
+                if place is not None or '"' not in part:
+                    break
             if place is None:
                 return None
             at = place

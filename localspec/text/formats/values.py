@@ -1,8 +1,8 @@
 """Parses values as models write them: JSON, near-JSON, Python literals, and Gemma's notation.
 
-Models that were shown JSON mostly write JSON. Common deviations are accepted: a line break inside
-of a string, an unknown escape, `True`, a surplus comma, single quotes. Anything else raises
-ValueError; nothing is guessed.
+Models that were shown JSON mostly write JSON. Common deviations are accepted: a line break or a
+quote inside of a string, an unknown escape, `True`, a surplus or a missing comma, other quotes.
+Anything else raises ValueError; nothing is guessed.
 """
 
 from __future__ import annotations
@@ -22,9 +22,18 @@ _BLANK = re.compile(r"(?:\s+|/\*.*?\*/|//[^\n]*)*", re.DOTALL)
 """Blanks, and comments, which some models write into their JSON."""
 _NUMBER = re.compile(r"[-+]?(?:\d[\d_]*)?\.?\d*(?:[eE][-+]?\d+)?")
 _WORD = re.compile(r"[^\W\d][\w$-]*")
-_PLAIN = re.compile(r'[^"\'\\<]+')
+_PLAIN = re.compile(r'[^"\'`\\<]+')
 _BARE = re.compile(r"[^,:{}\[\]<>]+")
-_AFTER_STRING = re.compile(r"\s*(?:[,}\]:]|\Z)")
+_AFTER_KEY = re.compile(r"\s*:")
+_AFTER_ITEM = re.compile(r"\s*(?:[,}\]:]|\Z)")
+_END = r"(?:[}\]]\s*(?:[,}\]]|\Z)|\Z)"
+_AFTER_MEMBER = re.compile(
+    rf"""\s*(?:{_END}|,\s*(?:{_END}|[\w$-]+\s*:|"[^"\n]*"\s*:|'[^'\n]*'\s*:))"""
+)
+"""Behind the value of an object's member: its end, or the key of the next one."""
+_AFTER_ARGUMENT = re.compile(r"\s*(?:,\s*(?:[^\W\d]\w*\s*[=:]|\Z)|\Z)")
+_CURLED = str.maketrans("“”„‟", '""""')
+"""Quotes of typesetters, which some models write around all strings."""
 _ESCAPES = {
     '"': '"', "'": "'", "\\": "\\", "/": "/", "b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t",
 }  # fmt: skip
@@ -47,7 +56,7 @@ class Notation:
     escapes: bool = True
 
 
-JSON = Notation()
+JSON = Notation(('"""', "'''", '"', "'", "`"))
 APOSTROPHE = re.compile(r"[^\W\d_]'[^\W\d_]")
 """One inside of a word ("it's") ends no string: what follows a string begins with no letter."""
 PYTHON = Notation(('"""', "'''", '"', "'"))
@@ -77,6 +86,8 @@ def lenient(text: str, notation: Notation = JSON, *, unclosed: bool = False) -> 
         except (ValueError, IndexError):
             continue
         return value
+    if (straight := text.translate(_CURLED)) != text:
+        return lenient(straight, notation, unclosed=unclosed)
     raise ValueError("no value")
 
 
@@ -99,12 +110,23 @@ def keywords(text: str, names: list[str]) -> dict[str, Any]:
     try:
         found = _Parser(text, PYTHON).keywords(names)
     except (IndexError, ValueError):
-        found = pythonic.arguments(text, names)
+        try:
+            found = pythonic.arguments(text, names)
+        except ValueError:
+            found = _quoting(text, names)
     if text.lstrip()[:1] == "{" and len(found) == 1:
         [whole] = found.values()
         if isinstance(whole, dict) and whole.keys() <= set(names):
             return whole
     return found
+
+
+def _quoting(text: str, names: list[str]) -> dict[str, Any]:
+    """The arguments of a Python call with quotes inside of strings. Raises ValueError."""
+    try:
+        return _Parser(text, PYTHON, inner_quotes=True).keywords(names)
+    except IndexError as error:
+        raise ValueError("no value") from error
 
 
 def written(value: Any) -> str:
@@ -130,8 +152,8 @@ def _finite(text: str) -> float:
 class _Parser:
     """A parser of one text. Raises ValueError or IndexError on invalid input.
 
-    With `inner_quotes` a string ends only at a quote after which a string may end, without `commas`
-    there may be none before a string.
+    With `inner_quotes` a string ends only at a quote after which a string may end there, and an
+    object in quotes is a string; without `commas` there may be none before a string.
     """
 
     def __init__(
@@ -156,8 +178,8 @@ class _Parser:
         if self.at < len(self.text):
             raise ValueError(self.text[self.at : self.at + 20])
 
-    def value(self, depth: int) -> Any:
-        """The value that comes next."""
+    def value(self, depth: int, after: re.Pattern[str] = _AFTER_ITEM) -> Any:
+        """The value that comes next; `after` may follow it if it is a string."""
         if depth > MAX_DEPTH:
             raise ValueError("nested too deeply")
         self._blank()
@@ -167,7 +189,7 @@ class _Parser:
         if char in "[(":
             return self._list(depth, "]" if char == "[" else ")")
         if quote := self._quote():
-            return self._string(quote)
+            return self._string(quote, after)
         return self._word()
 
     def keywords(self, names: list[str]) -> dict[str, Any]:
@@ -176,14 +198,14 @@ class _Parser:
         while not self._ended():
             name = _WORD.match(self.text, self.at)
             behind = _BLANK.match(self.text, name.end()) if name else None
-            if name and behind and self.text[behind.end() : behind.end() + 1] == "=":
+            if name and behind and self.text[behind.end() : behind.end() + 1] in ("=", ":"):
                 key = name[0]
                 self.at = behind.end() + 1
             elif len(found) < len(names):
                 key = names[len(found)]
             else:
                 raise ValueError("more arguments than parameters")
-            found[key] = self.value(0)
+            found[key] = self.value(0, _AFTER_ARGUMENT)
             if not self._ended():
                 self._take(",")
         return found
@@ -194,7 +216,7 @@ class _Parser:
         while not self._took("}"):
             key = self._key()
             self._take(":")
-            found[key] = self.value(depth + 1)
+            found[key] = self.value(depth + 1, _AFTER_MEMBER)
             if self._last("}"):
                 break
         return found
@@ -220,7 +242,7 @@ class _Parser:
     def _key(self) -> str:
         self._blank()
         if quote := self._quote():
-            return self._string(quote)
+            return self._string(quote, _AFTER_KEY)
         pattern = _BARE if self._notation.bare else _WORD
         if not (name := pattern.match(self.text, self.at)):
             raise ValueError("no key")
@@ -250,11 +272,13 @@ class _Parser:
                 return quote
         return ""
 
-    def _string(self, quote: str) -> str:
+    def _string(self, quote: str, after: re.Pattern[str]) -> str:
         self.at += len(quote)
+        if self._inner_quotes and (whole := self._quoted_object(quote)):
+            return whole
         chars: list[str] = []
         while True:
-            if self.text.startswith(quote, self.at) and self._ends(quote):
+            if self.text.startswith(quote, self.at) and self._ends(quote, after):
                 self.at += len(quote)
                 return "".join(chars)
             if run := _PLAIN.match(self.text, self.at):
@@ -266,11 +290,24 @@ class _Parser:
                 chars.append(self.text[self.at])
                 self.at += 1
 
-    def _ends(self, quote: str) -> bool:
+    def _quoted_object(self, quote: str) -> str:
+        """The text of an object whose own quotes were not escaped; "" if there is none."""
+        begin, text = self.at, self.text
+        if text[begin : begin + 1] != "{" or text[begin + 1 :].lstrip()[:1] != quote:
+            return ""
+        try:
+            self._object(0)
+            self._take(quote)
+        except (ValueError, IndexError):
+            self.at = begin
+            return ""
+        return text[begin : self.at - 1].rstrip()
+
+    def _ends(self, quote: str, after: re.Pattern[str]) -> bool:
         behind = self.at + len(quote)
         if quote == "'" and APOSTROPHE.match(self.text, self.at - 1):
             return False
-        return not self._inner_quotes or bool(_AFTER_STRING.match(self.text, behind))
+        return not self._inner_quotes or bool(after.match(self.text, behind))
 
     def _escape(self) -> str:
         """The character of an escape; an unknown escape stays as it is."""
