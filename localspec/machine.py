@@ -16,6 +16,7 @@ from typing import Any, Literal, TypeAlias
 
 import msgspec
 
+from localspec import wording
 from localspec.errors import ConfigError, unreadable
 
 Curve: TypeAlias = float | dict[int, float]
@@ -169,15 +170,24 @@ def _text(path: Path) -> str:
         ) from error
 
 
+class _Cards(msgspec.Struct):
+    device: tuple[Card, ...] = ()
+
+
+def _fault(error: msgspec.ValidationError, kind: type, origin: object) -> str:
+    where, sentence = wording.fault(error, kind)
+    return f"{origin}: {where or 'the table'}: {sentence}"
+
+
 def cards(path: Path) -> tuple[Card, ...]:
     """The devices of a table, whose other parts may be missing. Raises ConfigError."""
     try:
         table = tomllib.loads(_text(path))
-        found = msgspec.convert(table.get("device", ()), tuple[Card, ...])
+        found = msgspec.convert(table, _Cards).device
     except (tomllib.TOMLDecodeError, RecursionError) as error:
         raise ConfigError(f"{path} is not valid TOML: {error}.") from error
     except msgspec.ValidationError as error:
-        raise ConfigError(f"{path}: a device is wrong: {error}.", fix=_CARD) from error
+        raise ConfigError(_fault(error, _Cards, path), fix=_CARD) from error
     if not found:
         raise ConfigError(f"{path} describes no [[device]].", fix=_CARD)
     for hole in _card_holes(found):
@@ -196,7 +206,7 @@ def parse(text: str, origin: str) -> Machine:
     except (tomllib.TOMLDecodeError, RecursionError) as error:
         raise ConfigError(f"{origin} is not valid TOML: {error}.") from error
     except msgspec.ValidationError as error:
-        raise ConfigError(f"{origin} is no table of a machine: {error}.", fix=_EXAMPLE) from error
+        raise ConfigError(_fault(error, Machine, origin), fix=_EXAMPLE) from error
     for hole in _holes(machine):
         raise ConfigError(f"{origin} has a hole: {hole}.", fix=_EXAMPLE)
     return machine

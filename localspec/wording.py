@@ -23,6 +23,12 @@ _WORDS = {
     "null": "nothing",
 }
 """msgspec's names of types, in words."""
+_BOUNDS = {">=": "at least", "<=": "at most", ">": "more than", "<": "less than"}
+_UNITS = {
+    "str": ("character", "characters"), "array": ("entry", "entries"), "object": ("key", "keys")
+}  # fmt: skip
+_BOUND = re.compile(r"Expected `(\w+)` (of length )?([<>]=?) (\S+)")
+_FIELD = re.compile(r"Object (missing required|contains unknown) field `([^`]+)`")
 _STEP = re.compile(r"\.([^.\[\]]+)|\[([^\]]*)\]")
 
 
@@ -61,13 +67,22 @@ def _sentence(problem: str, kind: Any, *, is_key: bool) -> str:
     if problem.startswith("Invalid enum value") and (known := choices(kind)):
         given = problem.removeprefix("Invalid enum value ").strip("'")
         return f'"{given}" is none of its values, which are {", ".join(known)}.'
+    what = "its keys" if is_key else "it"
+    if bound := _BOUND.fullmatch(problem):
+        name, is_length, sign, limit = bound.groups()
+        least = f"{_BOUNDS[sign]} {limit.removesuffix('.0')}"
+        if is_length:
+            return f"{what} must have {least} {_UNITS[name][limit != '1']}."
+        return f"{what} must be {least}."
+    if field := _FIELD.fullmatch(problem):
+        lacks = field[1] == "missing required"
+        return f"{field[2]} is missing." if lacks else f"there is no {field[2]}."
     types = re.fullmatch(r"Expected `([^`]+)`, got `([^`]+)`", problem)
     if not types:
         return f"{problem}."
     wanted = [name.strip() for name in types[1].split("|") if name.strip() != "null"]
     named = " or ".join(_WORDS.get(name, name) for name in wanted)
     values = f" ({', '.join(known)})" if (known := choices(kind)) else ""
-    what = "its keys" if is_key else "it"
     given = "a number with a fraction" if types[2] == "float" else _WORDS.get(types[2], types[2])
     return f"{what} must be {named}{values}, not {given}."
 

@@ -50,7 +50,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "streams": set(),
     "outdated": set(),
     "ranges": {"errors", "chain"},
-    "machine": {"errors"},
+    "machine": {"errors", "wording"},
     "config_checks": {"errors", "addresses"},
     "config_file": {"errors", "paths"},
     "config": {
