@@ -83,6 +83,7 @@ def show_format(  # noqa: PLR0913 - click gives each of them
     found = _recognised(dialogue, source, refused)
     if answer is not None:
         found |= _read(dialogue, turn, _text(answer), cut=ends == "length")
+        found["warning"] = found["warning"] or _uncalled(dialogue, found, offers=bool(tools))
     else:
         found["conversation"] = _conversation(dialogue, request)
     if as_json:
@@ -243,6 +244,19 @@ def _read(dialogue: Dialogue, turn: Turn, text: str, *, cut: bool) -> dict[str, 
         "".join(one.text for one in pieces if one.kind == kind) for kind in ("content", "reasoning")
     )
     return {"content": content, "reasoning": reasoning, "calls": calls}
+
+
+def _uncalled(dialogue: Dialogue, found: Mapping[str, Any], *, offers: bool) -> str | None:
+    """The reason why the mark of a call stands in the words, and there is no call."""
+    from localspec.text.formats.marks import opening  # noqa: PLC0415 - as above
+
+    openings = (opening(way) for way in dialogue.recognised.form.ways)
+    mark = next((one for one in openings if len(one) > 1 and one in found["content"]), None)
+    if mark is None or found["calls"]:
+        return None
+    why = "nothing there is a call of one of --tools" if offers else "no functions are offered"
+    fix = "" if offers else "; name them by --tools"
+    return f"The words hold {mark}, which begins a call: {why}{fix}."
 
 
 def _print(found: Mapping[str, Any]) -> None:

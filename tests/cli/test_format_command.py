@@ -56,6 +56,26 @@ def test_a_person_sees_the_format_a_conversation_and_the_parts(tmp_path: Path) -
     assert "--- call now\n{}" in read.stdout
 
 
+@pytest.mark.parametrize(
+    ("functions", "why"), [(None, "no functions are offered"), ("other", "of --tools")]
+)
+def test_a_call_that_is_none_has_a_reason(tmp_path: Path, functions: str | None, why: str) -> None:
+    """A mark in the words is told of: a client that offers no such function gets it as text."""
+    hermes = next(one for one in templates.records() if one["family"] == "hermes" and one["calls"])
+    given: list[str | Path] = []
+    if functions:
+        (tools := tmp_path / "tools.json").write_text(json.dumps([{"name": functions}]))
+        given = ["--tools", tools]
+    template = templates.template_of(hermes)
+    said = 'So: <tool_call>\n{"name": "now", "arguments": {}}\n</tool_call> bye'
+    found = json.loads(run(template, "--read", "-", "--json", *given, said=said).stdout)
+    assert (found["content"], found["calls"]) == (said, [])
+    assert "<tool_call>" in found["warning"]
+    assert why in found["warning"]
+    quiet = run(template, "--read", "-", "--json", said="Well.")
+    assert json.loads(quiet.stdout)["warning"] is None
+
+
 def test_null_is_nothing(tmp_path: Path) -> None:
     """As a program writes what it does not have."""
     tools = tmp_path / "tools.json"
