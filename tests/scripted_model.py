@@ -161,7 +161,8 @@ def _write(
         head[[ord(char) for char in " \t\r\n"], 0] = -_SURE
     direction = 0
     for end, answer in answers.items():
-        tokens = [mark.get(end) or ord(end[-1]), *range(said, said + len(answer))]
+        last = next((token for text, token in mark.items() if end.endswith(text)), ord(end[-1]))
+        tokens = [last, *range(said, said + len(answer))]
         said += len(answer)
         follows = [*tokens[1:], *([tokens[1]] if answer == ENDLESS else [])]
         for before, token in zip(tokens, follows, strict=False):
