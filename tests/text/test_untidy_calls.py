@@ -72,6 +72,9 @@ def test_arguments_are_mended_to_what_was_meant(arguments: str, stop: str) -> No
 @pytest.mark.parametrize("depth", [50, 900, 5000])
 def test_what_is_nested_too_deeply_ends_nothing(depth: int) -> None:
     """The result is a call or text; reading never fails."""
+    quoted = '"{"a": ' * depth
+    text = f'<tool_call>{{"name": "now", "arguments": {{"a": {quoted}}}}}</tool_call>\nDone.'
+    assert "".join(said(read(form("hermes"), [text]), "content")).endswith("Done.")
     deep = "[" * depth + "]" * depth
     for name in ("hermes", "qwen3-coder", "lfm2", "gemma4"):
         text = writing.calls(form(name), [("now", {"a": 1})]).replace("1", deep) + "\nDone."

@@ -171,6 +171,7 @@ class _Parser:
         self.at = 0
         self._notation = notation
         self._inner_quotes = inner_quotes
+        self._quoted = False
 
     def end(self) -> None:
         """Require that only blanks follow."""
@@ -293,14 +294,18 @@ class _Parser:
     def _quoted_object(self, quote: str) -> str:
         """The text of an object whose own quotes were not escaped; "" if there is none."""
         begin, text = self.at, self.text
-        if text[begin : begin + 1] != "{" or text[begin + 1 :].lstrip()[:1] != quote:
+        within = self._quoted or not re.compile(rf"{{\s*{quote}").match(text, begin)
+        if within:
             return ""
+        self._quoted = True
         try:
             self._object(0)
             self._take(quote)
         except (ValueError, IndexError):
             self.at = begin
             return ""
+        finally:
+            self._quoted = False
         return text[begin : self.at - 1].rstrip()
 
     def _ends(self, quote: str, after: re.Pattern[str]) -> bool:
