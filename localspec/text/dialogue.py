@@ -49,11 +49,9 @@ class Dialogue:
         self._render = render
         self.recognised: Recognised = recognised(template, render)
         self.format: Format = self.recognised.form
-        self._thinks = any(
-            mark.strip() in template
-            for pair in self.format.thoughts
-            for mark in (pair.opening, pair.closing)
-        )
+        marks = [mark for pair in self.format.thoughts for mark in (pair.opening, pair.closing)]
+        marked = any(mark.strip() in template for mark in marks)
+        self._thinks = marked or (not self.recognised.warning and self._opens())
         tokens = {mark: control(mark) for mark in marks_of(self.format)}
         self._tokens = {mark: token for mark, token in tokens.items() if token is not None}
         self.shown: dict[Token, bytes] = {
@@ -118,6 +116,17 @@ class Dialogue:
             return prompt + pair.closing.strip()
         obeys = thinking.switches(self._template)
         return prompt if obeys else prompt + pair.opening.strip() + pair.closing.strip()
+
+    def _opens(self) -> bool:
+        """Whether a prompt that asks for thoughts ends inside of them.
+
+        Some templates put the mark together of parts (Hunyuan 3).
+        """
+        asked = thinking.variables(self._template, {"enable_thinking": True}, None)
+        try:
+            return self._begun(self._render([Message("user", "?")], asked))
+        except TemplateError:
+            return False
 
     def _begun(self, prompt: str) -> bool:
         """Whether a prompt ends inside of thoughts."""
