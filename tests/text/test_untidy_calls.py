@@ -214,6 +214,29 @@ def test_a_value_whose_end_was_forgotten_ends_at_the_next_argument(name: str, te
     assert given.keys() == {"a"}
 
 
+@pytest.mark.parametrize(
+    ("wanted", "written", "value"),
+    [
+        ({"type": "boolean"}, "TRUE", True),
+        ({"type": ["string", "boolean"]}, "False", False),
+        ({"type": "integer"}, '"12"', 12),
+        ({"type": "string"}, "12", 12),
+        ({"type": "string"}, "hall", "hall"),
+        ({}, "12", 12),
+        (None, "null", None),
+    ],
+)
+def test_a_value_that_is_said_to_be_no_string_is_one_of_the_other_types(
+    wanted: object, written: str, value: object
+) -> None:
+    """DeepSeek says of each value whether it is a string; the schema says the rest."""
+    properties = {} if wanted is None else {"x": wanted}
+    offer = Offer([{"name": "f", "parameters": {"properties": properties}}])
+    text = f"{DSML}<{STRING.format('x').replace('true', 'false')}{written}</｜DSML｜parameter>"  # noqa: RUF001
+    text += "</｜DSML｜invoke></｜DSML｜function_calls>"  # noqa: RUF001
+    assert calls(read(form("deepseek-v3.2"), list(text), offer)) == [("f", {"x": value})]
+
+
 @pytest.mark.parametrize("required", [[], ["city"]])
 def test_arguments_that_were_not_written_are_none_where_none_are_required(
     required: list[str],

@@ -111,8 +111,9 @@ def _typed(key: str, kind: str, text: str, element: Element, function: Json) -> 
         return text
     whole = typed.parameters(function)
     wanted = typed.property_of(key, whole)
-    if element.text_type and kind.strip():
-        wanted = {}
+    if element.text_type and kind.strip():  # no string, whatever else the schema allows
+        allowed = typed.types(wanted, whole) - {"string"}
+        wanted = {"type": sorted(allowed)} if allowed else {}
     return typed.value(text, wanted, whole)
 
 
