@@ -316,7 +316,8 @@ class Calls:
         self, stops: Sequence[str], function: Json, at: int, char: str
     ) -> Reading[Made | None]:
         """Arguments written in place of an object: nothing, null, "", [], or JSON in a string."""
-        if not char and not self.tape.cut and not typed.parameters(function).get("required"):
+        needed = typed.parameters(function).get("required")
+        if not char and not self.tape.cut and function and not needed:
             return Made("{}", at)
         for stop in stops:
             if (yield from self.tape.mark(at, stop)) is not None:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from localspec.text.formats.calls import SURPLUS, Calls, Found
 from localspec.text.formats.marks import begin, closings, inner_mark, opening
 from localspec.text.formats.offer import Offer
-from localspec.text.formats.parts import Format, Way
+from localspec.text.formats.parts import Format, Hole, Way
 from localspec.text.formats.tape import BLANK, FENCE, Reading, Tape, tokens
 
 
@@ -191,6 +191,9 @@ class Runs:
         unmarked = opening(way) == "{"
         if not unmarked and found.name in self.offer.names:
             return False
+        named = Hole.ELEMENTS in way.call and found.arguments == "{}"
+        if named and before and before not in "\r\n":  # two marks around a word of a sentence
+            return True
         place = found.end
         while (char := (yield from tape.peek(place))) and char in " \t":
             place += 1
