@@ -24,6 +24,7 @@ from types import SimpleNamespace
 from typing import Any, NamedTuple, Protocol, cast
 
 import numpy as np
+from control import simplest as policies
 
 from localspec import drafters, paths
 from localspec.bench import tables
@@ -187,6 +188,7 @@ class Pair:
     draft: Remembered
     facts: dict[str, Any]
     head: Any
+    policy: type[Controller] = Controller
 
     @classmethod
     def open(cls, directory: Path) -> Pair:
@@ -247,7 +249,7 @@ class Pair:
         engine = Engine(
             place.context(self.target, "target"),
             sources,
-            place.policy(Controller(costs, acceptance)),
+            place.policy(self.policy(costs, acceptance)),
             ends=ends,
             shape=Shape(),
             limits=Limits(),
@@ -324,10 +326,12 @@ def main() -> None:
     parser.add_argument("--prompts", type=Path, help="Spec-Bench's questions, not the suite's")
     parser.add_argument("--limit", type=int)
     parser.add_argument("--max-tokens", type=int, default=128)
+    parser.add_argument("--policy", default="today", help=policies.HELP)
     asked = parser.parse_args()
     every = spec_bench(asked.prompts) if asked.prompts else builtin()
     prompts = choose(every, (), asked.limit)
     pair, results = Pair.open(asked.memory), {}
+    pair.policy = policies.named(asked.policy)
     for machine in asked.machine:
         found = ratios(pair, tables.find(machine)[1], prompts, asked.max_tokens)
         pair.save()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import ClassVar
 
 from control.simulator import CONFIDENCES, Device, Machine, Outcome, Text, Track, accepted
 
@@ -91,6 +92,8 @@ class Controlled:
     before; `spikes` is the share of forwards that seem to take three times as long.
     """
 
+    policy: ClassVar[type[Controller]] = Controller
+
     def __init__(
         self,
         machine: Machine,
@@ -115,7 +118,7 @@ class Controlled:
         self.device = Device(machine, moods or {})
         self.text = text
         costs = None if controller else profiled(believed or machine, self.rng)
-        self.controller = controller or Controller(costs or Costs(), Acceptance())
+        self.controller = controller or self.policy(costs or Costs(), Acceptance())
         self.sources = sources
         self.budget = budget
         self.silent_from = text.length + budget if silent_from is None else silent_from

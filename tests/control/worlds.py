@@ -1,6 +1,7 @@
 """Every simulated world under one name, to compare two policies: what one gains, the other loses.
 
     cd tests && python -m control.worlds run FILE [WORDS ...]    # plays those whose name has a word
+    cd tests && python -m control.worlds run FILE --policy simplest+pace    # by another policy
     cd tests && python -m control.worlds compare BEFORE AFTER    # by how much they differ
 
 The laws (`test_controller_regret`, `test_wrong_beliefs`) say what no policy may lose; this says
@@ -20,6 +21,7 @@ from functools import partial
 from pathlib import Path
 from typing import TypeAlias
 
+from control import simplest as policies
 from control.controlled import Controlled
 from control.simulator import (
     ALMOST_FLAT,
@@ -181,11 +183,16 @@ def _played(name: str) -> tuple[str, Figures]:
     return name, worlds()[name]()
 
 
-def run(file: Path, words: Sequence[str]) -> None:
+def _decide(policy: str) -> None:
+    """In a process that plays: by this policy."""
+    Controlled.policy = policies.named(policy)
+
+
+def run(file: Path, words: Sequence[str], policy: str = "today") -> None:
     """Play the worlds whose names have one of these words, all without any; write after each."""
     chosen = [name for name in worlds() if not words or any(word in name for word in words)]
     found: dict[str, Figures] = {}
-    with ProcessPoolExecutor() as pool:
+    with ProcessPoolExecutor(initializer=_decide, initargs=(policy,)) as pool:
         for name, figures in pool.map(_played, chosen):
             found[name] = figures
             file.write_text(json.dumps(found, indent=1), encoding="utf-8")
@@ -213,13 +220,14 @@ def main() -> None:
     playing = commands.add_parser("run")
     playing.add_argument("file", type=Path)
     playing.add_argument("words", nargs="*")
+    playing.add_argument("--policy", default="today", help=policies.HELP)
     comparing = commands.add_parser("compare")
     comparing.add_argument("before", type=Path)
     comparing.add_argument("after", type=Path)
     comparing.add_argument("--more", type=float, default=0.02)
     asked = parser.parse_args()
     if asked.command == "run":
-        run(asked.file, asked.words)
+        run(asked.file, asked.words, asked.policy)
         return
     before, after = (json.loads(each.read_text()) for each in (asked.before, asked.after))
     print("\n".join(compare(before, after, asked.more)))  # noqa: T201 — the report
