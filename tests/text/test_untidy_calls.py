@@ -248,6 +248,20 @@ def test_arguments_that_were_not_written_are_none_where_none_are_required(
     assert calls(pieces) == ([] if required else [("f", {})])
 
 
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("mistral-named", "A call begins with [TOOL_CALLS]name"),
+        ("glm", "Calls stand between <tool_call> and </tool_call>"),
+    ],
+)
+def test_marks_at_the_end_of_a_sentence_are_words(name: str, text: str) -> None:
+    """An unknown name without arguments, behind words in the same line."""
+    for parts in ([text], list(text)):
+        pieces = read(form(name), parts)
+        assert ("".join(said(pieces, "content")), calls(pieces)) == (text, [])
+
+
 @pytest.mark.parametrize("head", ["to=functions.rain", "to=rain", "to=python"])
 def test_an_unknown_function_of_harmony_is_called_if_it_is_said_to_be_one(head: str) -> None:
     """As the other families' unknown functions, which the client refuses by itself."""
