@@ -76,7 +76,7 @@ def _sentence(problem: str, kind: Any, *, is_key: bool) -> str:
         return f"{what} must be {least}."
     if field := _FIELD.fullmatch(problem):
         lacks = field[1] == "missing required"
-        return f"{field[2]} is missing." if lacks else f"there is no {field[2]}."
+        return f"{field[2]} is missing." if lacks else f"there is no key {field[2]}."
     types = re.fullmatch(r"Expected `([^`]+)`, got `([^`]+)`", problem)
     if not types:
         return f"{problem}."

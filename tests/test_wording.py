@@ -45,7 +45,7 @@ FAULTS = [
     ('{"inner": {"name": "x"}}', "inner.name", "it must have at least 2 characters."),
     ('{"inner": {"name": "abcde"}}', "inner.name", "it must have at most 4 characters."),
     ('{"inner": {}}', "inner", "name is missing."),
-    ('{"inner": {"name": "abc", "size": 1}}', "inner", "there is no size."),
+    ('{"inner": {"name": "abc", "size": 1}}', "inner", "there is no key size."),
     ('{"inner": null}', "inner", "it must be a table of keys and values, not nothing."),
     ('{"kind": "c"}', "kind", '"c" is none of its values, which are a, b.'),
     ("[]", "", "it must be a table of keys and values, not a list."),
