@@ -23,6 +23,7 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from typing import NamedTuple
 
 from localspec import config, paths
 from localspec.bench import readiness, suite
@@ -76,11 +77,21 @@ def _asked(arm: Arm, prompt: Prompt, settings: Settings) -> ReceivedStream:
     return ask(arm, _question(prompt.turns[0]), settings)
 
 
-def first_texts(arm: Arm, prompts: Sequence[Prompt]) -> list[float]:
-    """Seconds to the first text of each prompt, one at a time."""
-    brief = Settings(max_tokens=4)
-    streams = (_asked(arm, prompt, brief) for prompt in prompts)
-    return [(stream.first or stream.ended) - stream.began for stream in streams]
+class FirstText(NamedTuple):
+    """Seconds until the first text came, and the tokens of the prompt before it."""
+
+    seconds: float
+    tokens: int
+
+
+def first_texts(arm: Arm, prompts: Sequence[Prompt]) -> list[FirstText]:
+    """The first text of each prompt, one at a time."""
+    brief, found = Settings(max_tokens=4), []
+    for prompt in prompts:
+        stream = _asked(arm, prompt, brief)
+        tokens = stream.end.usage.get("prompt_tokens", 0) if stream.end else 0
+        found.append(FirstText((stream.first or stream.ended) - stream.began, tokens))
+    return found
 
 
 def together(arm: Arm, prompts: Sequence[Prompt], settings: Settings) -> tuple[int, float]:
@@ -97,12 +108,13 @@ def compare(
     arms: Sequence[Arm], prompts: Sequence[Prompt], streams: int, tokens: int
 ) -> Iterator[str]:
     """Lines with the figures of each arm, all of them in turns."""
-    firsts: dict[str, list[float]] = {arm.name: [] for arm in arms}
+    firsts: dict[str, list[FirstText]] = {arm.name: [] for arm in arms}
     for at, prompt in enumerate(prompts):
         for arm in _turns(arms, at):
             firsts[arm.name] += first_texts(arm, [prompt])
-    for name, all_seconds in firsts.items():
-        yield f"{name}: first text, read anew, {_told(all_seconds)}"
+    for name, texts in firsts.items():
+        rate = statistics.median(text.tokens / text.seconds for text in texts)
+        yield f"{name}: first text, read anew, {_told(texts)}; {rate:.0f} tokens of prompts/s"
     tokens_of: dict[str, int] = defaultdict(int)
     seconds_of: dict[str, float] = defaultdict(float)
     groups = [prompts[at : at + streams] for at in range(0, len(prompts), streams)]
@@ -124,7 +136,8 @@ def _turns(arms: Sequence[Arm], first: int) -> Iterator[Arm]:
         yield arm
 
 
-def _told(seconds: Sequence[float]) -> str:
+def _told(texts: Sequence[FirstText]) -> str:
+    seconds = [text.seconds for text in texts]
     return (
         f"{statistics.median(seconds):.2f} s in the median, {min(seconds):.2f} to "
         f"{max(seconds):.2f}"
