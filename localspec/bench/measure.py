@@ -87,11 +87,20 @@ def ask(arm: Arm, messages: Sequence[Json], settings: Settings) -> ReceivedStrea
     return received
 
 
-def until_idle(arms: Sequence[Arm]) -> None:
-    """Wait until our daemon, if an arm asks it, computes nothing, or for IDLE_PATIENCE_SECONDS."""
+def rotated(arms: Sequence[Arm], first: int) -> Sequence[Arm]:
+    """All arms in turn, beginning with another one each time."""
+    first %= len(arms)
+    return (*arms[first:], *arms[:first])
+
+
+def until_idle(asked: Arm, arms: Sequence[Arm]) -> None:
+    """Before another server is asked: wait until our daemon computes nothing, if an arm asks it.
+
+    After IDLE_PATIENCE_SECONDS it is asked all the same.
+    """
     ours = next((arm.client for arm in arms if not arm.foreign), None)
     until = perf_counter() + IDLE_PATIENCE_SECONDS
-    while ours and perf_counter() < until:
+    while asked.foreign and ours and perf_counter() < until:
         sleep(IDLE_POLL_SECONDS)
         if not any(model.get("idle_work") for model in ours.status().get("models", [])):
             break
@@ -184,8 +193,7 @@ def schedule(
     groups = [prompts[at : at + concurrency] for at in range(0, len(prompts), concurrency)]
     for repeat in range(repeats):
         for number, group in enumerate(groups):
-            first = (repeat + number) % len(arms)
-            for arm in (*arms[first:], *arms[:first]):
+            for arm in rotated(arms, repeat + number):
                 yield repeat, group, arm
 
 
@@ -201,8 +209,7 @@ def measure(
     for repeat, group, arm in schedule(arms, prompts, settings.repeats, settings.concurrency):
         tell(len(group), f"{arm.name}: {group[0].name}")
         asked = [prompt for prompt in group if prompt.name not in skipped]
-        if arm.foreign:
-            until_idle(arms)
+        until_idle(arm, arms)
         began = perf_counter()
         talk = partial(converse, arm, repeat=repeat, settings=settings)
         told = together(talk, asked)

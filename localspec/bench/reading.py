@@ -29,7 +29,7 @@ from localspec import config, paths
 from localspec.bench import readiness, suite
 from localspec.bench.arms import Arm, against
 from localspec.bench.home import Home
-from localspec.bench.measure import ReceivedStream, ask, until_idle
+from localspec.bench.measure import ReceivedStream, ask, rotated, until_idle
 from localspec.bench.results import Settings
 from localspec.bench.suite import Prompt
 from localspec.errors import DaemonError, LocalSpecError
@@ -129,10 +129,8 @@ def compare(
 
 
 def _turns(arms: Sequence[Arm], first: int) -> Iterator[Arm]:
-    first %= len(arms)
-    for arm in (*arms[first:], *arms[:first]):
-        if arm.foreign:
-            until_idle(arms)
+    for arm in rotated(arms, first):
+        until_idle(arm, arms)
         yield arm
 
 

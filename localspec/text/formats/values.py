@@ -293,9 +293,8 @@ class _Parser:
 
     def _quoted_object(self, quote: str) -> str:
         """The text of an object whose own quotes were not escaped; "" if there is none."""
-        begin, text = self.at, self.text
-        within = self._quoted or not re.compile(rf"{{\s*{quote}").match(text, begin)
-        if within:
+        begin = self.at
+        if self._quoted or not re.compile(rf"{{\s*{quote}").match(self.text, begin):
             return ""
         self._quoted = True
         try:
@@ -306,7 +305,7 @@ class _Parser:
             return ""
         finally:
             self._quoted = False
-        return text[begin : self.at - 1].rstrip()
+        return self.text[begin : self.at - len(quote)].rstrip()
 
     def _ends(self, quote: str, after: re.Pattern[str]) -> bool:
         behind = self.at + len(quote)
