@@ -28,8 +28,9 @@ from localspec.errors import DaemonError, Forbidden, LocalSpecError, NotRunning,
 
 IDLE_POLL_SECONDS = 1.25
 """A worker tells of its idle work once a second."""
-IDLE_PATIENCE_SECONDS = 120.0
-"""An index of large folders may take longer; it is not waited for."""
+IDLE_PATIENCE_SECONDS = 1800.0
+"""In a new home the default pair is measured for five to seven minutes on two cores. With 120 the
+first answer of a llama-server came at 1.6 tokens a second, in place of 26."""
 REPLAY_SHARE = 0.5
 """A chat template's own words are always cached; half of a prompt is not by chance."""
 
@@ -93,17 +94,24 @@ def rotated(arms: Sequence[Arm], first: int) -> Sequence[Arm]:
     return (*arms[first:], *arms[:first])
 
 
-def until_idle(asked: Arm, arms: Sequence[Arm]) -> None:
+def until_idle(asked: Arm, arms: Sequence[Arm], tell: Told = lambda _, __: None) -> None:
     """Before another server is asked: wait until our daemon computes nothing, if an arm asks it.
 
-    After IDLE_PATIENCE_SECONDS it is asked all the same.
+    DaemonError: it still does after IDLE_PATIENCE_SECONDS.
     """
     ours = next((arm.client for arm in arms if not arm.foreign), None)
     until = perf_counter() + IDLE_PATIENCE_SECONDS
-    while asked.foreign and ours and perf_counter() < until:
+    while asked.foreign and ours:
         sleep(IDLE_POLL_SECONDS)
         if not any(model.get("idle_work") for model in ours.status().get("models", [])):
             break
+        tell(0, f"{asked.name}: waits while the daemon measures for itself")
+        if perf_counter() > until:
+            raise DaemonError(
+                f"The daemon has computed for itself for half an hour, an index perhaps; beside "
+                f"that {asked.name} would be slower than it is.",
+                fix="Ask again when `localspec status --json` says idle_work false.",
+            )
 
 
 def _named(arm: Arm, error: LocalSpecError) -> LocalSpecError:
@@ -207,9 +215,9 @@ def measure(
     batches: list[Batch] = []
     skipped: dict[str, str] = {}
     for repeat, group, arm in schedule(arms, prompts, settings.repeats, settings.concurrency):
-        tell(len(group), f"{arm.name}: {group[0].name}")
         asked = [prompt for prompt in group if prompt.name not in skipped]
-        until_idle(arm, arms)
+        until_idle(arm, arms, tell)
+        tell(len(group), f"{arm.name}: {group[0].name}")
         began = perf_counter()
         talk = partial(converse, arm, repeat=repeat, settings=settings)
         told = together(talk, asked)

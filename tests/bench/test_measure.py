@@ -247,6 +247,8 @@ def test_another_server_is_asked_while_our_daemon_has_no_idle_work() -> None:
     busy, idle = ({"models": [{"name": "tiny", "idle_work": work}]} for work in (True, False))
     with Peer([answer("a")], statuses=[busy], status=idle) as ours, Peer([answer("b")]) as peer:
         arms_of_both = [arms.Arm("auto", Client(ours.socket_path)), foreign(peer)]
-        measure(arms_of_both, PROMPTS[:1], ONCE, silent)
+        told: list[str] = []
+        measure(arms_of_both, PROMPTS[:1], ONCE, lambda _, text: told.append(text))
     assert ours.statuses == []
+    assert [text for text in told if "waits while the daemon measures" in text] == told[1:2]
     assert [asked.path for asked in ours.asked][-2:] == ["/v1/status"] * 2
