@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
-import fcntl
 import os
-import pty
-import struct
 import subprocess
 import sys
-import termios
 from pathlib import Path
+
+from terminal import COMMAND
+from terminal import shown as in_window
 
 CONFIG = """
 [server]
@@ -70,18 +68,7 @@ class UserHome:
 
         With `errors` also what is said on stderr.
         """
-        ours, theirs = pty.openpty()
-        fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 50, columns, 0, 0))
-        with subprocess.Popen(
-            [sys.executable, "-m", "localspec.cli.main", *arguments],
-            env=self.environment | {"TERM": terminal, "NO_COLOR": "1"},
-            stdin=subprocess.DEVNULL, stdout=theirs,
-            stderr=theirs if errors else subprocess.DEVNULL,
-        ):  # fmt: skip
-            os.close(theirs)
-            shown = b""
-            with contextlib.suppress(OSError):  # EIO is how Linux says that nobody writes any more
-                while part := os.read(ours, 65536):
-                    shown += part
-        os.close(ours)
+        streams = ("stdout", "stderr") if errors else ("stdout",)
+        here = self.environment | {"TERM": terminal, "NO_COLOR": "1"}
+        shown = in_window([*COMMAND, *arguments], here, columns, *streams)
         return shown.decode().replace("\r\n", "\n").split("\n")

@@ -3,22 +3,20 @@
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import io
 import json
 import os
 import pty
 import signal
-import struct
 import subprocess
 import sys
-import termios
 from collections.abc import Sequence
 from importlib import metadata
 from pathlib import Path
 from typing import Any, get_args
 
 import pytest
+import terminal
 from click.testing import CliRunner, Result
 from hypothesis import given
 from hypothesis import strategies as st
@@ -114,19 +112,8 @@ def test_a_busy_machine_makes_no_speed_up_look_smaller(slower: float) -> None:
 
 def at_a_terminal(*arguments: str, **environment: str) -> str:
     """The output of `localspec ARGUMENTS` in a terminal of 200 columns."""
-    ours, theirs = pty.openpty()
-    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 50, 200, 0, 0))
-    with subprocess.Popen(
-        [sys.executable, "-m", "localspec.cli.main", *arguments],
-        stdin=subprocess.DEVNULL, stdout=theirs, stderr=theirs,
-        env=os.environ | {"TERM": "dumb"} | environment,
-    ):  # fmt: skip
-        os.close(theirs)
-        shown = b""
-        with contextlib.suppress(OSError):  # EIO is how Linux says that nobody writes any more
-            while part := os.read(ours, 65536):
-                shown += part
-    os.close(ours)
+    here = os.environ | {"TERM": "dumb"} | environment
+    shown = terminal.shown([*terminal.COMMAND, *arguments], here, 200)
     return shown.decode().replace("\r\n", "\n")
 
 
@@ -375,26 +362,16 @@ def test_ctrl_c_keeps_the_text_and_frees_the_daemon(peer: Peer) -> None:
 def test_typing_does_not_tear_the_answer(peer: Peer) -> None:
     """While an answer streams the terminal echoes nothing; afterwards it is as it was."""
     peer.streams = [[chunk("one "), chunk("two")]]
-    ours, theirs = pty.openpty()
-    take_terminal = (
-        "import fcntl, os, sys, termios; fcntl.ioctl(0, termios.TIOCSCTTY, 0);"
-        "os.execv(sys.executable, [sys.executable, '-m', 'localspec.cli.main', 'chat', 'hi'])"
-    )
-    with subprocess.Popen(
-        [sys.executable, "-c", take_terminal],
-        stdin=theirs, stdout=subprocess.PIPE, start_new_session=True,
-    ) as process:  # fmt: skip
+    with terminal.owned("chat", "hi") as (process, handle, before):
         assert process.stdout is not None
         said = b""
         while b"two" not in said:
             said += os.read(process.stdout.fileno(), 100)
-        during = termios.tcgetattr(theirs)[3]
+        during = terminal.echoes(handle)
         interrupt(process)
-    after = termios.tcgetattr(theirs)[3]
-    os.close(theirs)
-    os.close(ours)
-    assert not during & termios.ECHO
-    assert after & termios.ECHO
+        process.wait(PATIENCE_SECONDS)
+        after = terminal.echoes(handle)
+    assert (before, during, after) == (True, False, True)
 
 
 def test_a_model_cannot_command_the_terminal(peer: Peer) -> None:
@@ -402,14 +379,6 @@ def test_a_model_cannot_command_the_terminal(peer: Peer) -> None:
     evil = "a\x1b]0;owned\x07b\x9b2J"
     peer.streams = [answer(evil), answer(evil)]
     assert chat("hi").stdout == f"{evil}\n"
-    ours, theirs = pty.openpty()
-    command = [sys.executable, "-m", "localspec.cli.main", "chat", "hi"]
-    environment = {**os.environ, "TERM": "dumb"}
-    done = subprocess.run(
-        command, stdin=subprocess.DEVNULL, stdout=theirs, env=environment, check=True
-    )
-    os.close(theirs)
-    shown = os.read(ours, 1000)
-    os.close(ours)
-    assert done.returncode == 0
+    here = os.environ | {"TERM": "dumb"}
+    shown = terminal.shown([*terminal.COMMAND, "chat", "hi"], here, 80, "stdout")
     assert shown == b"a]0;ownedb2J\r\n"

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import os
-import pty
 import signal
 import subprocess
 import sys
-import termios
 
 import pytest
+import terminal
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scripted import Peer, chunk
@@ -101,24 +100,14 @@ def test_who_is_ended_while_an_answer_streams_leaves_the_terminal_as_it_was(
 ) -> None:
     """It echoes again, and what was said stands there; the daemon is free."""
     peer.streams = [[chunk("one "), chunk("two")]]
-    ours, theirs = pty.openpty()
-    before = termios.tcgetattr(theirs)[3]
-    take_terminal = (
-        "import fcntl, os, sys, termios; fcntl.ioctl(0, termios.TIOCSCTTY, 0);"
-        "os.execv(sys.executable, [sys.executable, '-m', 'localspec.cli.main', 'chat', 'hi'])"
-    )
-    with subprocess.Popen(
-        [sys.executable, "-c", take_terminal],
-        stdin=theirs, stdout=subprocess.PIPE, start_new_session=True,
-    ) as process:  # fmt: skip
+    with terminal.owned("chat", "hi") as (process, handle, before):
         assert process.stdout is not None
         said = b""
         while b"two" not in said:
             said += os.read(process.stdout.fileno(), 100)
         process.send_signal(number)
         rest = process.stdout.read()
-    after = termios.tcgetattr(theirs)[3]
-    os.close(theirs)
-    os.close(ours)
+        process.wait()
+        after = terminal.echoes(handle)
     assert (said + rest, process.returncode) == (b"one two\n", INTERRUPTED)
-    assert before == after
+    assert before is after is True

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import pty
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -13,6 +11,7 @@ from typing import Any
 import gguf
 import heads
 import pytest
+import terminal
 import tiny
 from click.testing import CliRunner, Result
 
@@ -298,22 +297,8 @@ def test_progress_is_a_bar_on_a_terminal() -> None:
         "        report(Step('tiny', 'downloading', done, 10_000_000))\n"
         "    report(Step('tiny', 'done', 10_000_000, 10_000_000))\n"
     )
-    ours, theirs = pty.openpty()
     environment = os.environ | {"TERM": "xterm", "COLUMNS": "100"}
-    command_line = [sys.executable, "-P", "-c", code]
-    with subprocess.Popen(command_line, stderr=theirs, env=environment) as process:
-        os.close(theirs)
-        drawn = b""
-        while True:
-            try:
-                piece = os.read(ours, 4096)
-            except OSError:  # the other end is closed: Linux says EIO
-                break
-            if not piece:
-                break
-            drawn += piece
-    os.close(ours)
-    assert process.returncode == 0
+    drawn = terminal.shown([sys.executable, "-P", "-c", code], environment, 100, "stderr")
     assert b"downloading tiny" in drawn
     assert b"/10.0 MB" in drawn
     assert b"tiny done 10.0 MB" in drawn

@@ -186,6 +186,40 @@ class _Silent:
         self.closed = True
 
 
+class Foretelling:
+    """Knows the answer, which is predicted, and drafts of it what `spoilt` makes of it."""
+
+    name, free = "foretelling", True
+
+    def open(
+        self,
+        slot: int,
+        prompt: Sequence[Token],
+        sampler: Proposing,
+        prediction: Sequence[Token] = (),
+    ) -> DraftSession:
+        """Remember the answer."""
+        del slot, prompt, sampler
+        return PredictedSession(list(prediction))
+
+    def propose(self, requests: Sequence[DraftRequest]) -> list[Draft]:
+        """The rest of the answer, spoilt."""
+        found = []
+        for request in requests:
+            assert isinstance(request.session, PredictedSession)
+            tokens = self.spoilt(request.session.tokens[: request.budget], request.budget)
+            found.append(Draft.chain(tokens, [Signal(self.name, 0, 0.5)] * len(tokens)))
+        return found
+
+    def spoilt(self, tokens: list[Token], budget: int) -> list[Token]:
+        """Some of them, and some of those wrong; as they are unless a law says otherwise."""
+        del budget
+        return tokens
+
+    def close(self) -> None:
+        """Nothing held."""
+
+
 class Rubbish:
     """A drafter that proposes random tokens, now and then a whole tree of them.
 

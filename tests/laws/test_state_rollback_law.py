@@ -18,7 +18,7 @@ import numpy as np
 import pytest
 import recurrent
 from laws.engine_harness import PROMPTS, SLOTS, Harness, finish, opened, output
-from laws.policies import FixedDepth, PredictedSession
+from laws.policies import FixedDepth, Foretelling
 from laws.test_lossless import CHAINS
 
 from localspec.catalog import memory
@@ -27,12 +27,7 @@ from localspec.engine.llama.context import Context
 from localspec.engine.llama.model import Model
 from localspec.engine.session import Request, Session
 from localspec.types import (
-    Draft,
-    DraftRequest,
-    DraftSession,
-    Proposing,
     Row,
-    Signal,
     SourceCount,
     Token,
 )
@@ -60,41 +55,23 @@ COPIED = KINDS.keys() - memory.SNAPSHOTS
 """llama.cpp leaves no snapshots of these."""
 
 
-class Wavering:
-    """Knows the answer, which is predicted, and drafts some of it, true up to a random place."""
+class Wavering(Foretelling):
+    """Drafts of random length, true up to a random place, without a mistake now and then."""
 
-    name, free = "wavering", True
+    name = "wavering"
 
     def __init__(self, seed: int) -> None:
         self._random = np.random.default_rng(seed)
         self.drafts = 0
 
-    def open(
-        self,
-        slot: int,
-        prompt: Sequence[Token],
-        sampler: Proposing,
-        prediction: Sequence[Token] = (),
-    ) -> DraftSession:
-        """Remember the answer."""
-        del slot, prompt, sampler
-        return PredictedSession(list(prediction))
-
-    def propose(self, requests: Sequence[DraftRequest]) -> list[Draft]:
-        """Of random length; without a mistake now and then."""
-        found = []
-        for request in requests:
-            assert isinstance(request.session, PredictedSession)
-            length = int(self._random.integers(0, request.budget + 1))
-            tokens = request.session.tokens[:length]
-            for place in range(int(self._random.integers(0, length + 2)), len(tokens)):
-                tokens[place] = (tokens[place] + 1) % 250
-            self.drafts += bool(tokens)
-            found.append(Draft.chain(tokens, [Signal(self.name, 0, 0.5)] * len(tokens)))
-        return found
-
-    def close(self) -> None:
-        """Nothing held."""
+    def spoilt(self, tokens: list[Token], budget: int) -> list[Token]:
+        """Cut to a random length, and wrong from a random place on."""
+        length = int(self._random.integers(0, budget + 1))
+        tokens = tokens[:length]
+        for place in range(int(self._random.integers(0, length + 2)), len(tokens)):
+            tokens[place] = (tokens[place] + 1) % 250
+        self.drafts += bool(tokens)
+        return tokens
 
 
 @pytest.fixture(

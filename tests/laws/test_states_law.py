@@ -5,7 +5,7 @@ A recurrent and a hybrid model, each with rows of one class that was probed, and
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
@@ -17,7 +17,7 @@ import tiny
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from laws.engine_harness import CONTEXT, PROMPTS, SLOTS, Harness, finish, opened, output
-from laws.policies import FixedDepth, PredictedSession
+from laws.policies import FixedDepth, Foretelling
 from laws.test_interference_law import INCIDENT, Incident, Interference, asked
 from laws.test_lossless import CHAINS
 from laws.test_rejection_law import CASES, answers, assert_fair
@@ -28,7 +28,7 @@ from localspec.engine.llama.library import ours
 from localspec.engine.llama.model import Model
 from localspec.engine.session import Request
 from localspec.errors import ModelError
-from localspec.types import Draft, DraftRequest, DraftSession, Floats, Proposing, Row, Signal, Token
+from localspec.types import Floats, Row, Token
 from localspec.worker import train_head
 
 KINDS = {"mamba": recurrent.mamba, "lfm2": recurrent.lfm2}
@@ -53,37 +53,18 @@ def states(
         yield found
 
 
-class Erring:
-    """Knows the answer, which is predicted, and errs at each depth of a draft in turn, or never."""
+class Erring(Foretelling):
+    """Errs at each depth of a draft in turn, or never."""
 
-    name, free = "erring", True
+    name = "erring"
     _drafts = 0
 
-    def open(
-        self,
-        slot: int,
-        prompt: Sequence[Token],
-        sampler: Proposing,
-        prediction: Sequence[Token] = (),
-    ) -> DraftSession:
-        """Remember the answer."""
-        del slot, prompt, sampler
-        return PredictedSession(list(prediction))
-
-    def propose(self, requests: Sequence[DraftRequest]) -> list[Draft]:
-        """As much of the answer as the budget allows."""
-        found = []
-        for request in requests:
-            assert isinstance(request.session, PredictedSession)
-            tokens = request.session.tokens[: request.budget]
-            self._drafts += 1
-            wrong = self._drafts % (1 + request.budget)
-            tokens[wrong : wrong + 1] = [(token + 1) % 250 for token in tokens[wrong : wrong + 1]]
-            found.append(Draft.chain(tokens, [Signal(self.name, 0, 0.5)] * len(tokens)))
-        return found
-
-    def close(self) -> None:
-        """Nothing held."""
+    def spoilt(self, tokens: list[Token], budget: int) -> list[Token]:
+        """One of them is wrong."""
+        self._drafts += 1
+        wrong = self._drafts % (1 + budget)
+        tokens[wrong : wrong + 1] = [(token + 1) % 250 for token in tokens[wrong : wrong + 1]]
+        return tokens
 
 
 def alone(harness: Harness, requests: list[Request]) -> list[list[Token]]:
