@@ -1,4 +1,4 @@
-// The tile instructions of AMX as plain C++, for processors that have none: `make tiles` compiles ggml's
+// The tile instructions of AMX as plain C++, for processors that have none: `make isa` compiles ggml's
 // CPU library with this in front of every file, so that its kernels for AMX, and ours, run anywhere that
 // has the other instructions they use (AVX-512 with VNNI).
 //
