@@ -8,8 +8,9 @@ computed by the same kernels.
 from __future__ import annotations
 
 import string
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from pathlib import Path
+from types import MappingProxyType
 
 import gguf
 import numpy as np
@@ -197,14 +198,16 @@ def begun(
     split_tensors: int = 0,
     specials: tuple[str, ...] = (),
     normal: Collection[str] = (),
+    kinds: Mapping[str, gguf.TokenType] = MappingProxyType({}),
     sentencepiece: bool = False,
     pre: str = "qwen2",
     greedy: bool = False,
 ) -> tuple[gguf.GGUFWriter, int]:
     """A file with a name, a context length and the tokenizer; and the size of its vocabulary.
 
-    Tokens in `normal` are normal ones, whatever they look like. `pre` is how llama.cpp cuts a text
-    before it tokenizes by bytes. A `greedy` tokenizer, RWKV's, takes the longest token everywhere.
+    Tokens in `normal` are normal ones, whatever they look like; `kinds` has types of others. `pre`
+    is how llama.cpp cuts a text before it tokenizes by bytes. A `greedy` tokenizer, RWKV's, takes
+    the longest token everywhere.
     """
     single = [f"\\x{byte:02x}" for byte in range(256)] if greedy else byte_alphabet()
     words = SENTENCEPIECES if sentencepiece else (*single, "th", "he", "in")
@@ -214,8 +217,8 @@ def begun(
     writer.add_name(f"tiny-{seed}")
     writer.add_context_length(context)
     writer.add_token_list(vocabulary)
-    kinds = [gguf.TokenType.NORMAL if one in normal else kind_of(one) for one in vocabulary]
-    writer.add_token_types(kinds)
+    known = {**kinds, **dict.fromkeys(normal, gguf.TokenType.NORMAL)}
+    writer.add_token_types([known.get(one) or kind_of(one) for one in vocabulary])
     if sentencepiece:
         writer.add_tokenizer_model("llama")
         writer.add_token_scores([-float(token) for token in range(len(vocabulary))])

@@ -6,6 +6,7 @@ import re
 import secrets
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from itertools import chain
 
 from localspec.errors import TemplateError
@@ -15,6 +16,7 @@ from localspec.text.formats.offer import Json
 from localspec.text.formats.parts import Format, Maybe, Pair, Way
 from localspec.text.formats.reading import reading
 from localspec.text.formats.recognise import Recognised, Render, recognised
+from localspec.text.formats.table import FORMATS, GENERIC
 from localspec.types import Token
 from localspec.wire.messages import Generate, Message
 
@@ -40,13 +42,19 @@ class Dialogue:
         render: Renders messages and variables with this template; raises TemplateError.
         control: The control token with this text, such as "<|im_end|>"; None where the
             vocabulary has none.
+        quoted: Functions as a message tells of them, without special tokens; see `Markers`.
     """
 
     def __init__(
-        self, template: str, render: Render, control: Callable[[str], Token | None]
+        self,
+        template: str,
+        render: Render,
+        control: Callable[[str], Token | None],
+        quoted: Callable[[Sequence[Json]], Sequence[Json]] = lambda functions: functions,
     ) -> None:
         self._template = template
         self._render = render
+        self._quoted = quoted
         self.recognised: Recognised = recognised(template, render)
         self.format: Format = self.recognised.form
         marks = [mark for pair in self.format.thoughts for mark in (pair.opening, pair.closing)]
@@ -73,9 +81,8 @@ class Dialogue:
             if reads.needs_system and not any(one.role == "system" for one in messages):
                 messages = history.with_system_text(messages, "")
         elif offer.functions:
-            messages = history.with_system_text(
-                messages, writing.tool_instructions(self.format, offer.functions)
-            )
+            told = writing.tool_instructions(self.format, self._quoted(offer.functions))
+            messages = history.with_system_text(messages, told)
         messages = history.prepared(messages, self.format, reads)
         prompt = self._rendered(messages, variables)
         begun = self._begun(prompt)
@@ -164,6 +171,14 @@ def marks_of(form: Format) -> list[str]:
     return list(found)
 
 
+@cache
+def known_marks() -> tuple[frozenset[str], frozenset[str]]:
+    """The marks of all formats, and those among them of thoughts and calls, not of heads."""
+    every = {mark for form in (*FORMATS, GENERIC) for mark in marks_of(form)}
+    heads = {mark for form in FORMATS if form.heads for mark in marks_of(form)}
+    return frozenset(every), frozenset(every - heads)
+
+
 def _texts(way: Way) -> Iterator[str]:
     yield from (way.opening, way.between, way.closing)
     parts = [*way.call, *(way.element.parts if way.element else ())]
@@ -172,4 +187,4 @@ def _texts(way: Way) -> Iterator[str]:
         yield from (text for text in inner if isinstance(text, str))
 
 
-__all__ = ["Dialogue", "Message", "Turn", "marks_of"]
+__all__ = ["Dialogue", "Message", "Turn", "known_marks", "marks_of"]

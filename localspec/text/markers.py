@@ -8,12 +8,16 @@ special tokens, and a stretch between two of them with a stand-in is tokenized w
 tokens. A prompt without stand-ins is unchanged. Private characters in a message are escaped.
 
 llama.cpp always tokenizes tokens of type user-defined that are not control tokens. Where the
-template writes them (`<tool_call>`, `<think>`), their text in a message is cut after the first
-character. The model's own messages keep them: the model generated the token, and templates look
-for it to leave thoughts out. Others (`<table>`, runs of blanks) are treated as ordinary words.
+template writes them, or a format of answers has them (`<tool_call>`, `<think>`), their text in a
+message is cut after the first character. The model's own messages keep marks of thoughts and calls:
+the model generated the token, and templates look for it to leave thoughts out. Others (`<table>`,
+runs of blanks) are treated as ordinary words.
+
+A template that takes words out of a text (`replace`) could join the halves of a special token:
+there each first character of one has its stand-in, in all but the model's own messages.
 
 Limits: a template that looks for a special token inside of a message does not find it, and one
-that escapes characters (for HTML, for a URL) escapes the stand-in.
+that escapes characters (for HTML, for a URL) escapes the stand-in, or leaves it unescaped.
 """
 
 from __future__ import annotations
@@ -38,6 +42,8 @@ _MANY = 64
 """Special tokens in one part; llama.cpp's time grows with the square of their number."""
 _MAX_CHARS = 200
 """Searched characters of a special token; of a longer one only the beginning counts."""
+_TAKES_OUT = re.compile(r"[.|]\s*replace\b")
+"""How a template takes words out of a text."""
 _MAX_TOKENS = 20_000
 """With more special tokens, each of their first characters counts as one."""
 
@@ -60,10 +66,17 @@ class Markers:
         control: Texts of tokens that are only tokenized on request.
         others: Texts of tokens that are always tokenized.
         template: The chat template; the `others` that it writes have a meaning in a chat.
+        marks: Marks by which answers are read; so have the `others` among them.
+        kept: Those that the model's own messages keep.
     """
 
     def __init__(
-        self, control: Collection[str], others: Collection[str] = (), template: str = ""
+        self,
+        control: Collection[str],
+        others: Collection[str] = (),
+        template: str = "",
+        marks: Collection[str] = (),
+        kept: Collection[str] = (),
     ) -> None:
         self.longest_bytes = max((len(text.encode()) for text in (*control, *others)), default=1)
         """Of what one special token is written with."""
@@ -71,11 +84,14 @@ class Markers:
         every = {text[:_MAX_CHARS] for text in others if text} | control
         self._control = _whole(control)
         self._any = _whole(every)
-        meant = {text[:_MAX_CHARS] for text in others if text.strip() and text in template}
-        self._meant = _whole(meant)
-        self._begins = _beginning(control)
-        self._begins_any = _beginning(control | meant)
+        written = {text for text in others if text.strip() and text in template}
+        meant = {text[:_MAX_CHARS] for text in written.union(marks).intersection(others)}
+        self._meant = _beginning(meant, whole=True)
+        self._begins_own = _beginning(control | meant.difference(kept))
         signs = control | meant
+        self._begins_any = _beginning(signs)
+        self._firsts_any = _beginning({text[0] for text in signs})
+        self._takes_out = bool(_TAKES_OUT.search(template))
         firsts = sorted({case for text in signs for case in text[0].upper() + text[0].lower()})
         self._stand_in = {first: chr(_STAND_INS + at) for at, first in enumerate(firsts)}
         self._firsts = {other: first for first, other in self._stand_in.items()}
@@ -84,12 +100,14 @@ class Markers:
         self._standing = re.compile(f"[{reserved[:-1]}]") if firsts else None
         self._moved = re.compile(f"{_ITSELF}(.)", re.DOTALL)
 
-    def quoted(self, value: _Value, *, own: bool = False) -> _Value:
+    def quoted(self, value: _Value, *, own: bool = False, words: bool = False) -> _Value:
         """The same strings, lists and objects with stand-ins where special tokens begin.
 
-        `own`: they are the model's own output.
+        `own`: they are the model's own output. `words`: a template may take words out of them.
         """
-        begins = self._begins if own else self._begins_any
+        begins = self._begins_own if own else self._begins_any
+        if words and self._takes_out:
+            begins = self._firsts_any
         if begins is None:
             return value
         copied: Any = self._copied(value, begins)
@@ -146,16 +164,17 @@ class Markers:
         """The message's text, cut inside of tokens that would always be tokenized."""
         begun = 0
         for found in _found(self._meant, self._stood(run)):
-            place = found.start()
+            place = found.start()  # of any token: two may overlap
             if run[place] in self._firsts:
                 yield run[begun : place + 1], begun > 0
                 begun = place + 1
         yield run[begun:], begun > 0
 
     def _unescaped(self, text: str) -> str:
-        """The text with stand-ins that a template has escaped in JSON restored."""
+        """The text with stand-ins that a template has escaped, in JSON or in Python, restored."""
         for stand_in in self._stand_in.values():
-            text = text.replace(json.dumps(stand_in)[1:-1], stand_in)
+            for written in (json.dumps(stand_in), repr(stand_in)):
+                text = text.replace(written[1:-1], stand_in)
         return text
 
     def _runs(self, text: str, standing: re.Pattern[str]) -> Iterator[tuple[str, bool]]:
@@ -194,21 +213,22 @@ def _whole(texts: Collection[str]) -> re.Pattern[str] | None:
     return re.compile(_tree(texts)) if 0 < len(texts) <= _MAX_TOKENS else None
 
 
-def _beginning(texts: Collection[str]) -> re.Pattern[str] | None:
+def _beginning(texts: Collection[str], *, whole: bool = False) -> re.Pattern[str] | None:
     """A pattern for a place where any of the texts begins, or might begin at the end of a string.
 
-    Case is ignored, since a template may change it.
+    Case is ignored, since a template may change it. With `whole`, neither.
     """
     if not texts:
         return None
+    flags = re.NOFLAG if whole else re.IGNORECASE
     if len(texts) > _MAX_TOKENS:
-        return re.compile("|".join(sorted({re.escape(text[0]) for text in texts})), re.IGNORECASE)
-    branches = _branches(text.lower() for text in texts)
+        return re.compile("|".join(sorted({re.escape(text[0]) for text in texts})), flags)
+    branches = _branches(text if whole else text.lower() for text in texts)
     pattern = "|".join(
-        f"{re.escape(first)}(?={_tree(rest, unfinished=True)})"
+        f"{re.escape(first)}(?={_tree(rest, unfinished=not whole)})"
         for first, rest in sorted(branches.items())
     )
-    return re.compile(pattern, re.IGNORECASE)
+    return re.compile(pattern, flags)
 
 
 def _tree(texts: Collection[str], *, unfinished: bool = False) -> str:

@@ -22,6 +22,7 @@ from localspec.engine.shifting import Shifting
 from localspec.engine.step import Engine, Limits
 from localspec.errors import EngineError, OutOfMemory
 from localspec.text.constraint import Vocabulary
+from localspec.text.dialogue import known_marks
 from localspec.text.healing import SortedVocabulary
 from localspec.text.markers import Markers
 from localspec.types import Sharing
@@ -324,7 +325,7 @@ class _Known(NamedTuple):
 def _known(model: Model) -> _Known:
     """The vocabulary for grammars; takes a second for a large one."""
     vocabulary = Vocabulary(model.n_vocab, model.piece, model.eog, model.plain_tokens)
-    markers = Markers(*model.specials(), model.chat_template or "")
+    markers = Markers(*model.specials(), model.chat_template or "", *known_marks())
     fills_in = model.infill("pre") is not None
     pieces = [*map(model.piece, range(model.n_vocab))] if fills_in else []
     return _Known(vocabulary, markers, SortedVocabulary(pieces) if fills_in else None)

@@ -170,7 +170,9 @@ class RequestPreparer:
             if (why := getattr(each, "coupled_only", ""))
         }
         self._prompts = prompts
-        self._dialogue = Dialogue(prompts.template, prompts.render, model.control)
+        self._dialogue = Dialogue(
+            prompts.template, prompts.render, model.control, prompts.quoted_functions
+        )
         self._grammars = grammars
         self._adapters, self._shift = adapters, shift
         self._known_breakers: dict[tuple[str, ...], Breakers] = {}

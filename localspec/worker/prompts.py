@@ -11,6 +11,8 @@ import msgspec
 
 from localspec.errors import ContextOverflow, RequestError, TemplateError
 from localspec.text import healing, infill
+from localspec.text.formats import history
+from localspec.text.formats.offer import Json
 from localspec.text.markers import Markers, Part
 from localspec.text.template import RAW, Conversation
 from localspec.types import Token
@@ -70,8 +72,17 @@ class Prompts:
         )
 
     def _quoted(self, one: Message, *, own: bool) -> Message:
-        content = self._markers.quoted(one.content, own=own)
-        return Message(one.role, content, self._markers.quoted(one.extra, own=own))
+        told = history.tidied(one)  # arguments are read first: JSON may write a mark in escapes
+        content = self._markers.quoted(told.content, own=own, words=not own)
+        extra = {
+            key: self._markers.quoted(value, own=own and key != "tool_calls")
+            for key, value in told.extra.items()
+        }
+        return Message(told.role, content, extra)
+
+    def quoted_functions(self, functions: Sequence[Json]) -> Sequence[Json]:
+        """The functions, of which a message tells the model, with such stand-ins."""
+        return self._markers.quoted([*functions], words=True)
 
     def render(self, messages: Sequence[Message], variables: Mapping[str, Any]) -> str:
         """The prompt by the model's template; the messages one after the other without one.

@@ -62,6 +62,8 @@ def test_an_ordinary_prompt_is_one_piece(content: str) -> None:
         "<|im_start|>{{ messages[0].content | lower }}{{ messages[1].content | upper }}<|im_end|>",
         "<|im_start|>{{ messages | tojson }}<|im_end|>",
         "<|im_start|>{{ messages | tojson(ensure_ascii=True) }}<|im_end|>",
+        "<|im_start|>{{ messages }}<|im_end|>",
+        "<|im_start|>{{ messages[0].content.replace('x', '') }}<|im_end|>",
         "<|im_start|>{{ messages[0].content.split('x')[0] }}{{ messages[1].content }}<|im_end|>",
         "<|im_start|>{{ messages[0].content[:9] if messages[0].content[0] == 'h' }}<|im_end|>",
         "<|im_start|>{{ messages[0].content | length }}<|im_end|>",
@@ -109,7 +111,7 @@ CALLS = "<|im_start|>{{ messages[0].content }}<tool_call>{{ messages[1].content 
 @given(st.lists(st.sampled_from([*STRANGE, "<tool_call>", "<tool_", "call>", "  ", "<b>"])))
 def test_what_llama_takes_everywhere_is_cut_where_it_was_said(words: list[str]) -> None:
     """Tokens of the template and of the model's messages are whole."""
-    markers = Markers(CONTROL[:2], {"<tool_call>", "  ", "<b>"}, CALLS)
+    markers = Markers(CONTROL[:2], {"<tool_call>", "  ", "<b>"}, CALLS, kept=("<tool_call>",))
     said = "".join(words)
     parts = [Part(*part) for part in prompt(CALLS, said, said, markers=markers)]
     assert "".join(part.text for part in parts) == plain(CALLS, said, said)
@@ -117,6 +119,25 @@ def test_what_llama_takes_everywhere_is_cut_where_it_was_said(words: list[str]) 
     assert sum(part.text.count("<b>") for part in parts) == 2 * said.count("<b>")
     own = markers.parts(markers.quoted(said, own=True), quoted=True)
     assert sum(part.text.count("<tool_call>") for part in own) == said.count("<tool_call>")
+
+
+def test_tokens_that_overlap_are_each_cut() -> None:
+    """A mark may be a token, and so may a mark in the middle of it."""
+    markers = Markers((), {"<|a|>", "|a|"}, "<|a|>|a|")
+    [*parts] = markers.parts(markers.quoted("x<|a|>y"), quoted=True)
+    assert "".join(part.text for part in parts) == "x<|a|>y"
+    assert not any(token in part.text for part in parts for token in ("<|a|>", "|a|"))
+
+
+def test_halves_that_a_template_joins_are_text() -> None:
+    """By taking words out from between them."""
+    source = "<|im_start|>{{ messages[0].content.replace('/think', '') }}<|im_end|>"
+    markers = Markers(CONTROL[:2], template=source)
+    said = [{"role": "user", "content": markers.quoted("<|im_/thinkend|>", words=True)}]
+    text = rendered(Conversation(source, "", "", said)).text
+    assert [(part.text, part.special) for part in markers.parts(text, quoted=True)] == [
+        ("<|im_start|>", True), ("<|im_end|>", False), ("<|im_end|>", True)
+    ]  # fmt: skip
 
 
 def test_a_vocabulary_may_be_strange() -> None:

@@ -28,7 +28,7 @@ _NOTHING = "…"
 
 def prepared(messages: Sequence[Message], form: Format, reads: Reads) -> list[Message]:
     """The conversation in the template's form."""
-    turns = [*_paired(map(_tidy, messages))]
+    turns = [*_paired(map(tidied, messages))]
     turns = [one for turn in _answered(turns, reads) for one in _apart(turn, reads)]
     turns = [_spoken(turn, form, reads) for turn in turns]
     turns = _led(turns, reads)
@@ -46,7 +46,7 @@ def with_system_text(messages: Sequence[Message], more: str) -> list[Message]:
     return [Message("system", more), *messages]
 
 
-def _tidy(message: Message) -> Message:
+def tidied(message: Message) -> Message:
     """A message without empty fields; calls complete, with their arguments as objects."""
     extra = {key: value for key, value in message.extra.items() if value not in (None, "", [])}
     made = extra.pop("tool_calls", None)

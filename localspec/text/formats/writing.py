@@ -23,7 +23,8 @@ def calls(form: Format, made: Iterable[tuple[str, Json]]) -> str:
 
 def tool_instructions(form: Format, functions: Iterable[Json]) -> str:
     """Instructions for calling functions, for the system message of a template without any."""
-    lines = (json.dumps({"type": "function", "function": one}) for one in functions)
+    shown = ({"type": "function", "function": one} for one in functions)
+    lines = (json.dumps(one, ensure_ascii=False) for one in shown)
     shape = calls(form, [("<function-name>", {})]).replace("{}", "<arguments-as-JSON-object>")
     return _OFFER.format(signatures="\n".join(lines), shape=shape)
 
