@@ -16,10 +16,11 @@ import errno
 import grp
 import os
 import pwd
+import re
 import stat
 import sysconfig
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, Literal
 
@@ -31,6 +32,8 @@ if TYPE_CHECKING:
 APP = "localspec"
 MODELS_MODE, MODEL_MODE = 0o755, 0o644
 """Models are no secret: other users' programs may read them, but only the owner may write."""
+_TEMPORARY = re.compile(r"\..+\.([0-9]{1,10})\.[0-9]+\.tmp")
+"""A name that `beside` gives, and in it the process."""
 
 
 def _of_home(find: Callable[[str], str]) -> Path:
@@ -195,6 +198,10 @@ def open_regular(path: Path) -> BinaryIO:
     return os.fdopen(handle, "rb")
 
 
+def _own() -> tuple[Path, ...]:
+    return cache_dir(), state_dir(), _of_home(platformdirs.user_data_dir)
+
+
 def close_to_others() -> list[Path]:
     """Remove other users' write permission from the default directories and files.
 
@@ -202,8 +209,7 @@ def close_to_others() -> list[Path]:
     changed paths.
     """
     opened = []
-    places = (cache_dir(), state_dir(), _of_home(platformdirs.user_data_dir))
-    for place in places:
+    for place in _own():
         for path in (place, *(place.rglob("*") if place.is_dir() else ())):
             with contextlib.suppress(OSError):  # another user's, gone, or on a disk without modes
                 found = path.lstat()
@@ -214,6 +220,47 @@ def close_to_others() -> list[Path]:
     return opened
 
 
+@contextlib.contextmanager
+def beside(path: Path) -> Iterator[Path]:
+    """The path of a file that may take the name of `path` once it is whole; gone afterwards.
+
+    What a process leaves that is killed meanwhile is found by `sweep`.
+    """
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.{threading.get_ident()}.tmp")
+    try:
+        yield temporary
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def sweep(*places: Path) -> None:
+    """Delete what processes that were killed while they wrote left in these directories."""
+    for place in places:
+        with contextlib.suppress(OSError), os.scandir(place) as entries:
+            for name in [entry.name for entry in entries]:
+                found = _TEMPORARY.fullmatch(name)
+                if found and not _runs(int(found[1])):
+                    with contextlib.suppress(OSError):
+                        (place / name).unlink()
+
+
+def sweep_all(*more: Path) -> None:
+    """As `sweep` in the default directories, in all below them, and in more."""
+    for place in _own():
+        sweep(place, *(path for path in place.rglob("*") if path.is_dir()))
+    sweep(*more)
+
+
+def _runs(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except (ProcessLookupError, OverflowError):
+        return False
+    except PermissionError:  # another user's
+        return True
+    return True
+
+
 def write_atomically(path: Path, data: bytes, mode: int = 0o600) -> None:
     """Replace `path` by `data`; the old or the new file survives even a power loss.
 
@@ -222,19 +269,16 @@ def write_atomically(path: Path, data: bytes, mode: int = 0o600) -> None:
     is then untouched.
     """
     make_directory(path.parent)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.{threading.get_ident()}.tmp")
     try:
-        handle = create(temporary, mode)
-        with os.fdopen(handle, "wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(path)
+        with beside(path) as temporary:
+            with os.fdopen(create(temporary, mode), "wb") as file:
+                file.write(data)
+                file.flush()
+                os.fsync(file.fileno())
+            temporary.replace(path)
     except OSError as error:
         error.filename = error.filename or str(path)  # a full disk's error has no file name
         raise
-    finally:
-        temporary.unlink(missing_ok=True)
     directory = os.open(path.parent, os.O_RDONLY)
     try:
         os.fsync(directory)

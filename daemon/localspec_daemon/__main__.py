@@ -66,6 +66,7 @@ async def _serve(options: Options, log: CountingHandler) -> None:
     logging.getLogger("localspec").setLevel(level.upper())
     for path in await asyncio.to_thread(paths.close_to_others):
         _log.warning("closed path=%s reason=others could write it", path)
+    await asyncio.to_thread(paths.sweep_all, server.supervisor.models_directory)
     counting = asyncio.create_task(_write_counts(log))
     try:
         await server.run()

@@ -8,6 +8,7 @@ kernels.
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import os
 import shlex
 import shutil
@@ -30,7 +31,7 @@ Say = Callable[[str], None]
 
 _NO_GPU = tuple(f"-DGGML_{name}=OFF" for name in ("CUDA", "HIP", "VULKAN", "METAL"))
 _ANY_CPU = ("-DGGML_NATIVE=OFF", "-DGGML_CPU_REPACK=OFF")
-_STOPPED = 143
+_WORK = "work-"
 _OTHERS_WRITE = 0o022
 _LACKS = (
     "What it usually lacks: a complete C++ compiler (Debian, Ubuntu: sudo apt install "
@@ -100,15 +101,33 @@ def attempts(tools: Toolchain, *, chosen: bool) -> Iterator[Attempt]:
 def working(tools: Toolchain) -> Iterator[Path]:
     """A directory that is gone afterwards, also if the build is told to end; in the cache.
 
-    Libraries are loaded from there: whatever the umask was, other users may not write what a build
-    leaves.
+    Those of builds that were killed go first. Libraries are loaded from there: whatever the umask
+    was, other users may not write what a build leaves.
     """
     os.umask(os.umask(_OTHERS_WRITE) | _OTHERS_WRITE)
     for number in (signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, lambda *_: sys.exit(_STOPPED))
+        if signal.getsignal(number) is signal.SIG_DFL:  # else it is ignored, or heard already
+            signal.signal(number, signal.default_int_handler)
     tools.place.mkdir(parents=True, exist_ok=True, mode=0o700)
-    with tempfile.TemporaryDirectory(dir=tools.place) as work:
+    for left in tools.place.parent.glob(f"*/{_WORK}*"):
+        with contextlib.suppress(OSError), _locked(left):
+            shutil.rmtree(left)
+    with (
+        tempfile.TemporaryDirectory(dir=tools.place, prefix=_WORK) as work,
+        _locked(Path(work)),
+    ):
         yield Path(work)
+
+
+@contextlib.contextmanager
+def _locked(directory: Path) -> Iterator[None]:
+    """Hold the lock of a working directory. Raises OSError where a build that runs holds it."""
+    handle = os.open(directory, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        yield
+    finally:
+        os.close(handle)
 
 
 def build(shop: Workshop, installer: Installer, *, chosen: bool) -> None:
@@ -210,7 +229,8 @@ class IntoCache:
         """
         kept = built.kept()
         kept.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        shutil.rmtree(kept, ignore_errors=True)
+        if kept.exists():  # never half of them under that name, whenever this ends
+            kept.rename(self._new.with_name("replaced"))
         others = sorted(kept.parent.iterdir(), key=lambda one: one.stat().st_mtime)
         for other in others[:-_OTHERS]:
             shutil.rmtree(other, ignore_errors=True)

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 import re
+import signal
 import subprocess
 import sys
 import tarfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from localspec import built
@@ -26,15 +29,20 @@ class Pip:
 
     def run(self, *arguments: str) -> None:
         """Run a command of pip. Raises EngineError with its last line."""
-        done = subprocess.run(
-            self.command(*arguments),
-            stderr=subprocess.PIPE,
-            text=True,
-            errors="replace",
-            check=False,
-        )
-        if done.returncode:
-            last = done.stderr.strip().rpartition("\n")[2]
+        with (
+            subprocess.Popen(
+                self.command(*arguments),
+                stdin=subprocess.DEVNULL,
+                stderr=subprocess.PIPE,
+                text=True,
+                errors="replace",
+                process_group=0,
+            ) as process,
+            ended_with_us(process),
+        ):
+            _, said = process.communicate()
+        if process.returncode:
+            last = said.strip().rpartition("\n")[2]
             raise EngineError(f"pip {arguments[0]} failed: {last[:_MESSAGE_CHARS]}")
 
     def command(self, *arguments: str) -> list[str]:
@@ -74,6 +82,18 @@ def unpack(pip: Pip, work: Path) -> Path:
     return place
 
 
+@contextlib.contextmanager
+def ended_with_us(process: subprocess.Popen[str]) -> Iterator[None]:
+    """End a process with all that it started where this one is interrupted; it leads a group."""
+    try:
+        yield
+    except BaseException:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+        raise
+
+
 def watched(command: Sequence[str], log: Path, environment: Mapping[str, str]) -> str:
     """Run a compiler, write its output to `log`, and show how far it is on a terminal.
 
@@ -91,7 +111,9 @@ def watched(command: Sequence[str], log: Path, environment: Mapping[str, str]) -
             stderr=subprocess.STDOUT,
             text=True,
             errors="replace",
+            process_group=0,
         ) as process,
+        ended_with_us(process),
     ):
         for line in process.stdout or ():
             kept.write(line)

@@ -100,29 +100,34 @@ def _no_model(path: str, what: str) -> PullError:
 def fetch(found: Found, directory: Path, report: Report, name: str | None = None) -> Path:
     """Fetch the model into `directory`, and its projector of images; check them; the model's path.
 
-    An interrupted fetch is resumed by the next call. Raises PullError, ChecksumMismatch, DiskFull,
-    BadGGUF, ModelError.
+    An interrupted fetch is resumed by the next call, until `finish` says that all is here. Raises
+    PullError, ChecksumMismatch, DiskFull, BadGGUF, ModelError.
     """
     name = (name or found.name).lower()
     filenames.check_model_name(name)
     path = directory / f"{name}.gguf"
     known = origins.read(directory).get(path.name)
-    if path.exists() and known != found.origin:
+    begun = msgspec.structs.replace(found.origin, unfinished=True)
+    if path.exists() and known not in {found.origin, begun}:
         raise ModelError(
             f"{path.name} is already here, and from somewhere else.",
             fix="Give this one another name: --name NAME",
         )
-    if not (path.exists() and known):
+    if not path.exists() or known == begun:
         try:
-            _fetch(found.choice.variant, found.origin, path, report)
+            _fetch(found.choice.variant, begun, path, report)
             header.read(path)
         except BadGGUF:  # a refused file is deleted, and its name stays free
             discard(path)
             raise
-        origins.remember(directory, path.name, found.origin)
     if found.projector is not None:
         _fetch_projector(found.projector, found.origin, path, report)
     return path
+
+
+def finish(found: Found, path: Path) -> None:
+    """Record that all that comes with the model at `path` is here: the model has its names."""
+    origins.remember(path.parent, path.name, found.origin)
 
 
 def _fetch_projector(listed: File, origin: Origin, model: Path, report: Report) -> None:
@@ -150,16 +155,25 @@ def _workplace(path: Path) -> Path:
 
 
 def _fetch(variant: Variant, origin: Origin, path: Path, report: Report) -> None:
+    """Fetch the model's one file; its origin is recorded before it takes its name."""
+
+    def record() -> None:
+        origins.remember(path.parent, path.name, origin)
+
     if len(variant.files) == 1:
-        pull(_entry(path.stem, path.name, variant.files[0], origin), path.parent, report)
+        pull(_entry(path.stem, path.name, variant.files[0], origin), path.parent, report, record)
         return
     workplace = _workplace(path)
+    if path.exists():
+        shutil.rmtree(workplace, ignore_errors=True)
+        return
     paths.make_directory(workplace)
     with building(workplace, lambda: report(Step(path.stem, "waiting"))):
         parts = [
             pull(_entry(path.stem, Path(file.path).name, file, origin), workplace, report)
             for file in variant.files
         ]
+        record()
         join(
             parts,
             path,

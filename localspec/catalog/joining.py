@@ -60,21 +60,19 @@ def join(parts: Sequence[Path], destination: Path, on_bytes: Callable[[int], Non
     read = [] if cut and cut.cut else [header.parse(part) for part in parts]
     if read:
         _check(parts, read)
-    temporary = destination.with_name(f".{destination.name}.{os.getpid()}.tmp")
     total = sum(part.stat().st_size for part in parts)
     done = 0
     try:
-        with os.fdopen(paths.create(temporary, paths.MODEL_MODE), "wb") as file:
-            pieces = _tensors(parts, read, file) if read else _pieces(parts, file)
-            for done in pieces:
-                on_bytes(done)
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(destination)
+        with paths.beside(destination) as temporary:
+            with os.fdopen(paths.create(temporary, paths.MODEL_MODE), "wb") as file:
+                pieces = _tensors(parts, read, file) if read else _pieces(parts, file)
+                for done in pieces:
+                    on_bytes(done)
+                file.flush()
+                os.fsync(file.fileno())
+            temporary.replace(destination)
     except OSError as error:
         raise disk_error(error, destination, total - done) from error
-    finally:
-        temporary.unlink(missing_ok=True)
 
 
 def _tensors(parts: Sequence[Path], read: Sequence[Parsed], file: BinaryIO) -> Iterator[int]:

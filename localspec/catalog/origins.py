@@ -18,6 +18,8 @@ class Origin(msgspec.Struct, frozen=True):
     source: str
     label: str = ""
     license: str = ""
+    unfinished: bool = False
+    """The file has its name, and what comes with it may be missing: the next pull goes on."""
 
 
 def read(directory: Path) -> dict[str, Origin]:
@@ -31,7 +33,10 @@ def read(directory: Path) -> dict[str, Origin]:
 
 
 def remember(directory: Path, file: str, origin: Origin | None) -> None:
-    """Record where `file` came from; None removes the record. Raises OSError."""
+    """Record where `file` comes from, also just before it is there; None removes the record.
+
+    Raises OSError.
+    """
     before = read(directory)
     known = {name: old for name, old in before.items() if (directory / name).exists()}
     known.pop(file, None)
@@ -39,13 +44,19 @@ def remember(directory: Path, file: str, origin: Origin | None) -> None:
         known[file] = origin
     if known == before:
         return
+    if not known:
+        (directory / _FILE).unlink(missing_ok=True)
+        return
     data = msgspec.json.format(msgspec.json.encode(known), indent=2)
     paths.write_atomically(directory / _FILE, data + b"\n")
 
 
 def names(origin: Origin | None) -> tuple[str, ...]:
-    """Other names of a model with this origin: `owner/repo`, alone and with its quantization."""
-    if origin is None or "://" in origin.source:
+    """Other names of a model with this origin: `owner/repo`, alone and with its quantization.
+
+    None where the pull has not ended.
+    """
+    if origin is None or origin.unfinished or "://" in origin.source:
         return ()
     repo = origin.source.lower()
     return (repo, f"{repo}:{origin.label.lower()}") if origin.label else (repo,)

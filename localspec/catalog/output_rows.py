@@ -7,6 +7,7 @@ import shutil
 from collections.abc import Iterable
 from pathlib import Path
 
+from localspec import paths
 from localspec.catalog import header, writer
 from localspec.catalog.memory import show_bytes
 from localspec.catalog.reader import STRING
@@ -48,9 +49,9 @@ def replace(
         key: writer.packed(value, parsed.kinds.get(key, STRING))
         for key, value in {**parsed.metadata, "general.name": name}.items()
     }
-    temporary = destination.with_name(f".{destination.name}.{os.getpid()}.tmp")
-    try:
-        with model.open("rb") as source, temporary.open("wb") as file:
+    with paths.beside(destination) as temporary:
+        handle = paths.create(temporary, paths.MODEL_MODE)
+        with os.fdopen(handle, "wb") as file, model.open("rb") as source:
             file.write(writer.assemble(values, [*tensors, output], parsed.alignment))
             for tensor in kept:
                 source.seek(parsed.data_start + tensor.offset)
@@ -63,5 +64,3 @@ def replace(
             file.write(writer.padding(output.num_bytes, parsed.alignment))
         header.read(temporary)
         temporary.replace(destination)
-    finally:
-        temporary.unlink(missing_ok=True)

@@ -13,6 +13,7 @@ import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
+from localspec import paths
 from localspec.catalog import compact_heads, header, writer
 from localspec.catalog.header import Header
 from localspec.catalog.memory import outline, show_bytes
@@ -104,9 +105,9 @@ def write(target: Path, layers: Sequence[int], destination: Path) -> None:
     alignment = parsed.alignment
     tensors = [writer.Tensor(name, each.shape[::-1], each.type.name) for name, each in kept]
     start = writer.assemble(_metadata(checked, parsed, layers, key), tensors, alignment)
-    temporary = destination.with_name(f".{destination.name}.{os.getpid()}.tmp")
-    try:
-        with target.open("rb") as source, temporary.open("wb") as made:
+    with paths.beside(destination) as temporary:
+        handle = paths.create(temporary, paths.MODEL_MODE)
+        with os.fdopen(handle, "wb") as made, target.open("rb") as source:
             made.write(start)
             for _, tensor in kept:
                 source.seek(parsed.data_start + tensor.offset)
@@ -116,8 +117,6 @@ def write(target: Path, layers: Sequence[int], destination: Path) -> None:
                 made.write(writer.padding(tensor.num_bytes, alignment))
         header.read(temporary)
         temporary.replace(destination)
-    finally:
-        temporary.unlink(missing_ok=True)
 
 
 def _kept(parsed: Parsed, layers: Sequence[int]) -> list[tuple[str, Tensor]]:

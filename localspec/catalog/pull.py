@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 from localspec import paths
@@ -13,9 +14,15 @@ from localspec.catalog.transfer import NoAnswer, Partial, Report, Step, open_par
 from localspec.errors import ChecksumMismatch, DiskFull, PullError
 
 
-def pull(entry: Entry, directory: Path, on_progress: Report) -> Path:
+def pull(
+    entry: Entry,
+    directory: Path,
+    on_progress: Report,
+    before_naming: Callable[[], None] = lambda: None,
+) -> Path:
     """The file of `entry` in `directory`, fetched unless it is there and whole.
 
+    `before_naming` is called just before a whole file takes its name.
     May be interrupted at any point: the next call goes on from `<file>.partial`. Two calls for the
     same file, in any processes, do the work once. Raises PullError, ChecksumMismatch, DiskFull.
     """
@@ -24,8 +31,9 @@ def pull(entry: Entry, directory: Path, on_progress: Report) -> Path:
         return destination
     try:
         paths.make_directory(directory, paths.MODELS_MODE)
+        paths.sweep(directory)
         if not destination.exists():
-            _fetch_once(entry, destination, on_progress)
+            _fetch_once(entry, destination, on_progress, before_naming)
         if not verified.holds(destination, entry.sha256):
             _check_present(entry, destination, on_progress)
     except OSError as error:
@@ -34,8 +42,10 @@ def pull(entry: Entry, directory: Path, on_progress: Report) -> Path:
     return destination
 
 
-def _fetch_once(entry: Entry, destination: Path, on_progress: Report) -> None:
-    with open_partial(entry, destination, on_progress) as partial:
+def _fetch_once(
+    entry: Entry, destination: Path, on_progress: Report, before_naming: Callable[[], None]
+) -> None:
+    with open_partial(entry, destination, on_progress, before_naming) as partial:
         if destination.exists():  # another pull has finished while this one waited
             return
         partial.resume()

@@ -51,6 +51,7 @@ def add(  # noqa: PLR0913 - what a user may say about a file, all by name
         draft = _fitting(registry, found, draft)
     try:
         paths.make_directory(directory, paths.MODELS_MODE)
+        paths.sweep(directory)
         if found is None:
             _join(parts, destination, on_progress)
         else:
@@ -156,22 +157,20 @@ def _check_room(name: str, total: int, directory: Path) -> None:
 def _copy(source: Path, destination: Path, on_progress: Report) -> None:
     total = source.stat().st_size
     _check_room(source.name, total, destination.parent)
-    temporary = destination.with_name(f".{destination.name}.{os.getpid()}.tmp")
     done = 0
     try:
-        with (
-            source.open("rb") as reading,
-            os.fdopen(paths.create(temporary, paths.MODEL_MODE), "wb") as writing,
-        ):
-            while chunk := reading.read(CHUNK_BYTES):
-                writing.write(chunk)
-                done += len(chunk)
-                on_progress(Step(destination.stem, "copying", done, total))
-            writing.flush()
-            os.fsync(writing.fileno())
-        header.parse(temporary)
-        temporary.rename(destination)
+        with paths.beside(destination) as temporary:
+            with (
+                source.open("rb") as reading,
+                os.fdopen(paths.create(temporary, paths.MODEL_MODE), "wb") as writing,
+            ):
+                while chunk := reading.read(CHUNK_BYTES):
+                    writing.write(chunk)
+                    done += len(chunk)
+                    on_progress(Step(destination.stem, "copying", done, total))
+                writing.flush()
+                os.fsync(writing.fileno())
+            header.parse(temporary)
+            temporary.rename(destination)
     except OSError as error:
         raise disk_error(error, destination, total - done) from error
-    finally:
-        temporary.unlink(missing_ok=True)

@@ -57,7 +57,14 @@ class NoAnswer(Exception):
 class Partial:
     """The prefix of `entry.file` that is here already. One owner at a time, one thread."""
 
-    def __init__(self, handle: int, path: Path, entry: Entry, report: Report) -> None:
+    def __init__(
+        self,
+        handle: int,
+        path: Path,
+        entry: Entry,
+        report: Report,
+        before_naming: Callable[[], None],
+    ) -> None:
         self.entry = entry
         self.path = path
         self.num_bytes = 0
@@ -66,6 +73,7 @@ class Partial:
         self._file = os.fdopen(handle, "r+b")
         self._digest = hashlib.sha256()
         self._report = report
+        self._before_naming = before_naming
 
     @property
     def missing_bytes(self) -> int:
@@ -125,6 +133,7 @@ class Partial:
             os.fsync(self._file.fileno())
         except OSError as error:
             raise disk_error(error, self.path, self.missing_bytes) from error
+        self._before_naming()
         self.path.replace(destination)
 
     def close(self) -> None:
@@ -145,14 +154,19 @@ class Partial:
 
 
 @contextlib.contextmanager
-def open_partial(entry: Entry, destination: Path, report: Report) -> Iterator[Partial]:
+def open_partial(
+    entry: Entry,
+    destination: Path,
+    report: Report,
+    before_naming: Callable[[], None] = lambda: None,
+) -> Iterator[Partial]:
     """The partial file of `destination`, locked; waits while another process extends it."""
     path = destination.with_name(destination.name + ".partial")
 
     def wait() -> None:
         report(Step(entry.name, "waiting", detail="another pull of this file is running"))
 
-    partial = Partial(_open_locked(path, wait), path, entry, report)
+    partial = Partial(_open_locked(path, wait), path, entry, report, before_naming)
     try:
         yield partial
     finally:

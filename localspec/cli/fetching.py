@@ -135,6 +135,7 @@ def fetch(  # noqa: PLR0913 - what a person may say of a model
     found = header.read(path)
     if fetched is not None:
         _take_head(path, fetched, as_json=as_json)
+        acquire.finish(fetched, path)
     if not found.chat_template and not found.embeds:
         _say(f"Its chat template is {templates.NONE}; {templates.REMEDY}.")
     if model.draft is None and wants_draft is not False:
@@ -249,6 +250,7 @@ def _fetch_draft(target: Path, suitable: Partner, registry: Registry, *, as_json
         if not was_here:
             acquire.discard(path)
         raise
+    acquire.finish(found, path)
     registry.attach(target.stem, path.stem)
 
 

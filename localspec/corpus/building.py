@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 from collections import Counter
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
@@ -154,7 +153,6 @@ def _write(path: Path, contents: Contents, tokens: NDArray[np.uint32]) -> Iterat
     A cache: what a power loss leaves of it has another size, or finds nothing.
     """
     paths.make_private(path.parent)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     tables: list[NDArray[np.uint64]] = []
     for part in keys(tokens):
         if len(part):
@@ -178,7 +176,7 @@ def _write(path: Path, contents: Contents, tokens: NDArray[np.uint32]) -> Iterat
         for place, table in zip(sections.keys, tables, strict=True)
         if len(table)
     ]
-    try:
+    with paths.beside(path) as temporary:
         with os.fdopen(paths.create(temporary), "wb") as file:
             for place, data in parts:
                 file.seek(place)
@@ -187,6 +185,3 @@ def _write(path: Path, contents: Contents, tokens: NDArray[np.uint32]) -> Iterat
                     yield
             file.truncate(sections.end)
         temporary.replace(path)
-    finally:
-        with contextlib.suppress(OSError):
-            temporary.unlink(missing_ok=True)

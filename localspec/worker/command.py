@@ -12,6 +12,7 @@ from pathlib import Path
 
 from localspec import paths
 from localspec.errors import AlreadyRunning, ConfigError, LocalSpecError, PullError
+from localspec.worker.process import die_with_parent
 
 
 def run(
@@ -26,6 +27,7 @@ def run(
         act: May raise LocalSpecError, OSError of a file that it writes, and KeyboardInterrupt.
         interrupted: Said after an interrupt.
     """
+    die_with_parent()
     try:
         act(parser.parse_args())
     except LocalSpecError as error:

@@ -30,8 +30,7 @@ def configure() -> None:
     sys.setswitchinterval(SWITCH_SECONDS)
     faulthandler.enable()  # an abort of native code leaves its Python stack on standard error
     expendable()
-    if sys.platform == "linux":
-        _die_with_parent()
+    die_with_parent()
 
 
 def expendable() -> None:
@@ -53,9 +52,10 @@ def loaded() -> None:
     gc.freeze()
 
 
-def _die_with_parent() -> None:
-    """SIGKILL from the kernel when the supervisor dies, also while native code is busy."""
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+def die_with_parent() -> None:
+    """SIGKILL from the kernel when the parent dies, also while native code is busy; on Linux."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 def deep_thread(name: str, work: Callable[[], None]) -> threading.Thread:

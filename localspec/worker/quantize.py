@@ -15,6 +15,7 @@ from pathlib import Path
 import msgspec
 
 from localspec.errors import LocalSpecError
+from localspec.worker.process import die_with_parent
 
 
 class Result(msgspec.Struct, frozen=True, tag="result"):
@@ -41,6 +42,7 @@ def main() -> int:
     parser.add_argument("--threads", type=int, default=0)
     parser.add_argument("--measure", action="store_true")
     asked = parser.parse_args()
+    die_with_parent()  # what it makes would be nobody's
     # Native code prints to descriptor 1 when it likes; our answer keeps a descriptor of its own.
     answer = os.fdopen(os.dup(1), "wb")
     os.umask(0o022)  # native code creates the model with the mode that this leaves
