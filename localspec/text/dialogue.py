@@ -58,7 +58,7 @@ class Dialogue:
         self.recognised: Recognised = recognised(template, render)
         self.format: Format = self.recognised.form
         marks = [mark for pair in self.format.thoughts for mark in (pair.opening, pair.closing)]
-        marked = any(mark.strip() in template for mark in marks)
+        marked = self.format.thinks or any(mark.strip() in template for mark in marks)
         self._thinks = marked or (not self.recognised.warning and self._opens())
         tokens = {mark: control(mark) for mark in marks_of(self.format)}
         self._tokens = {mark: token for mark, token in tokens.items() if token is not None}

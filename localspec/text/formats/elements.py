@@ -150,8 +150,8 @@ def _value(
         after = yield from tape.blank(behind)
         if after >= len(tape.text):
             return found, behind
-        for text in following:
-            if (yield from tape.literal(after, text)) is not None:
+        for text in following:  # its quotes may be others
+            if (yield from tape.mark(after, text)) is not None:
                 return found, behind
         if tape.ended and any(text.startswith(tape.text[after:]) for text in following):
             return found, behind

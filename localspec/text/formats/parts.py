@@ -137,6 +137,7 @@ class Format:
         name: What it is called in `status`.
         ways: How calls are written; the first is the template's own, others are read as well.
         thoughts: Marks around thoughts; the first are those that are written.
+        thinks: The models think, although their template writes no mark of it.
         words: Marks around words, of families that have some.
         dropped: Marks that say nothing here.
         heads: Of messages, for families that write such.
@@ -150,6 +151,7 @@ class Format:
     name: str
     ways: tuple[Way, ...]
     thoughts: tuple[Pair, ...] = (Pair("<think>", "</think>"),)
+    thinks: bool = False
     words: tuple[Pair, ...] = ()
     dropped: tuple[str, ...] = ()
     heads: Heads | None = None

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from localspec.text.formats.parts import Element, Format, Heads, Hole, Maybe, Pair, Way
 from localspec.text.formats.ways import (
-    ACTIONS,  # fmt: skip
+    ACTION,  # fmt: skip
+    ACTIONS,
     BARE_LIST,
     BEGIN,
     CODER,
@@ -140,10 +141,11 @@ FORMATS = (
     Format(
         "minimax-m1",
         (listed("<tool_calls>\n", "\n</tool_calls>", "\n"),),
+        thinks=True,
     ),
     Format(
         "command",
-        (ACTIONS,),
+        (ACTIONS, ACTION),
         thoughts=(Pair("<|START_THINKING|>", "<|END_THINKING|>", own=True),),
         words=(
             Pair("<|START_RESPONSE|>", "<|END_RESPONSE|>", own=True),

@@ -67,6 +67,12 @@ ACTIONS = Way(
     closing="\n]<|END_ACTION|>",
     keys=("tool_name", "parameters"),
 )
+ACTION = Way(
+    (Hole.CALL,),
+    opening="<|START_ACTION|>",
+    closing="<|END_ACTION|>",
+    keys=("tool_name", "parameters"),
+)
 
 # DeepSeek V3.2 and V4: tags with a token of their own in them.
 DSML = "｜DSML｜"  # noqa: RUF001 - the model's own letters
