@@ -149,6 +149,12 @@ class ChaosDaemon:
                 stderr=log,
             )
 
+    def resident_mib(self) -> int:
+        """Memory that the supervisor holds."""
+        assert self.daemon is not None
+        pages = int(Path(f"/proc/{self.daemon.pid}/statm").read_text().split()[1])
+        return pages * os.sysconf("SC_PAGE_SIZE") >> 20
+
     async def until(self, condition: Callable[[], Awaitable[bool]]) -> None:
         """Poll a condition for at most `PATIENCE_SECONDS`."""
         async with asyncio.timeout(PATIENCE_SECONDS):
@@ -236,10 +242,8 @@ class Flat:
     def held(self, *, anew: bool = False) -> dict[str, int]:
         """After one more turn; `anew` with another daemon. Asserts that nothing grows."""
         assert self.chaos.daemon is not None
-        process = Path(f"/proc/{self.chaos.daemon.pid}")
-        pages = int((process / "statm").read_text().split()[1])
-        mib = pages * os.sysconf("SC_PAGE_SIZE") >> 20
-        now = {"fds": len(list((process / "fd").iterdir())), "MiB": mib}
+        files = Path(f"/proc/{self.chaos.daemon.pid}/fd")
+        now = {"fds": len(list(files.iterdir())), "MiB": self.chaos.resident_mib()}
         self.turns += 1
         if anew or self.turns <= WARM_TURNS:
             self.warm = now

@@ -93,6 +93,22 @@ def test_a_short_storm_passes(tmp_path: Path) -> None:
     asyncio.run(blow(Storm(ChaosDaemon(tmp_path), Random(7)), short, 0))
 
 
+def test_a_long_body_leaves_no_memory_behind(tmp_path: Path) -> None:
+    """Of six to twelve megabytes, refused; glibc would keep 27 by itself."""
+
+    async def scene() -> None:
+        async with ChaosDaemon(tmp_path) as chaos:
+            await chaos.stream({"prompt": "hi", "max_tokens": 4})
+            before = chaos.resident_mib()
+            for megabytes in (6, 12, 8):
+                prompt = "a" * (megabytes << 20)
+                status, _ = await chaos.post("/v1/completions", {"prompt": prompt})
+                assert status in {400, 413}
+            assert chaos.resident_mib() <= before + 4
+
+    asyncio.run(scene())
+
+
 @pytest.mark.storm
 @pytest.mark.timeout(14400)
 def test_a_long_storm_passes(tmp_path: Path) -> None:
