@@ -198,6 +198,12 @@ def open_regular(path: Path) -> BinaryIO:
     return os.fdopen(handle, "rb")
 
 
+def read_regular(path: Path) -> bytes:
+    """The bytes of a regular file. Raises OSError, also for a FIFO, whose writer may never come."""
+    with open_regular(path) as file:
+        return file.read()
+
+
 def _own() -> tuple[Path, ...]:
     return cache_dir(), state_dir(), _of_home(platformdirs.user_data_dir)
 

@@ -28,7 +28,7 @@ def read(directory: Path) -> dict[str, Origin]:
     An unreadable record counts as empty: only names are lost by that.
     """
     with contextlib.suppress(OSError, msgspec.DecodeError):
-        return msgspec.json.decode((directory / _FILE).read_bytes(), type=dict[str, Origin])
+        return msgspec.json.decode(paths.read_regular(directory / _FILE), type=dict[str, Origin])
     return {}
 
 

@@ -162,7 +162,7 @@ class Registry:
         """The drafts that the user attached: model name to draft name. Raises ConfigError."""
         path = self.directory / DRAFTS_FILE
         try:
-            return msgspec.json.decode(path.read_bytes(), type=dict[str, str])
+            return msgspec.json.decode(paths.read_regular(path), type=dict[str, str])
         except FileNotFoundError:
             return {}
         except (OSError, msgspec.DecodeError) as error:

@@ -80,6 +80,6 @@ def _now(path: Path, sha256: str) -> _Mark:
 
 def _read(directory: Path) -> dict[str, _Mark]:
     try:
-        return msgspec.json.decode((directory / _FILE).read_bytes(), type=dict[str, _Mark])
+        return msgspec.json.decode(paths.read_regular(directory / _FILE), type=dict[str, _Mark])
     except (OSError, msgspec.DecodeError):
         return {}

@@ -93,7 +93,7 @@ def _stamp(data: bytes) -> str:
 def _stamp_of(path: Path) -> str:
     """The stamp of the file as it is now; "" where there is none."""
     try:
-        return _stamp(path.read_bytes())
+        return _stamp(paths.read_regular(path))
     except FileNotFoundError:
         return ""
 
@@ -210,7 +210,7 @@ def _described(path: Path, found: Conversation) -> Kept:
 
 
 def _read(path: Path) -> Conversation:
-    data = path.read_bytes()
+    data = paths.read_regular(path)
     try:
         kept: dict[str, Any] = json.loads(data)
         turns = [{"role": str(t["role"]), "content": str(t["content"])} for t in kept["turns"]]

@@ -12,7 +12,7 @@ import tiny
 from hypothesis import given
 from hypothesis import strategies as st
 
-from localspec.catalog import entries, writer
+from localspec.catalog import entries, verified, writer
 from localspec.catalog.registry import DRAFTS_FILE, Registry
 from localspec.errors import ConfigError, UnknownModel
 
@@ -161,6 +161,18 @@ def test_a_broken_list_of_drafts_is_said_and_not_overwritten(tmp_path: Path) -> 
     with pytest.raises(ConfigError, match=DRAFTS_FILE):
         Registry(tmp_path).attach("big", "small")
     assert (tmp_path / DRAFTS_FILE).read_text() == "{oops"
+
+
+def test_a_record_that_is_no_file_keeps_nobody_waiting(tmp_path: Path) -> None:
+    """A FIFO in its place: nobody waits for its writer, and only what a person wrote is missed."""
+    put(tmp_path, "big.gguf")
+    for record in ("origins.json", ".verified.json"):
+        os.mkfifo(tmp_path / record)
+    assert Registry(tmp_path).find("big").installed
+    assert not verified.recorded(tmp_path / "big.gguf")
+    os.mkfifo(tmp_path / DRAFTS_FILE)
+    with pytest.raises(ConfigError, match="not a regular file"):
+        Registry(tmp_path).find("big")
 
 
 @given(st.text(max_size=300) | st.sampled_from(["../x", "/etc/passwd", "x\0y", "..", "\u202egguf"]))
