@@ -290,3 +290,15 @@ def write_atomically(path: Path, data: bytes, mode: int = 0o600) -> None:
         os.fsync(directory)
     finally:
         os.close(directory)
+
+
+def identity(path: str | Path) -> tuple[int, int, int, int]:
+    """Device, inode, size and modification time of a file, which change with its bytes.
+
+    Zeros where there is none.
+    """
+    try:
+        found = os.stat(path)  # noqa: PTH116 - a path as text, too
+    except OSError:
+        return 0, 0, 0, 0
+    return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns

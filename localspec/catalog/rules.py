@@ -232,6 +232,17 @@ def has_layers_of_its_own(parsed: Parsed) -> None:
             refuse("It is a draft head (MTP) for another model, not a model.")
 
 
+def _writes_or_embeds(parsed: Parsed) -> None:
+    architecture = parsed.metadata.get("general.architecture")
+    pooled = parsed.metadata.get(f"{architecture}.pooling_type", 0)
+    if parsed.metadata.get(f"{architecture}.attention.causal") is False and not pooled:
+        refuse(
+            "It reads in both directions and pools nothing: it writes no text, and vectors of "
+            "single tokens are not served.",
+            "Take a file whose pooling is cls, last, mean or rank.",
+        )
+
+
 _RULES: tuple[Callable[[Parsed], None], ...] = (
     _is_one_whole_model,
     _has_sane_sizes,
@@ -242,4 +253,5 @@ _RULES: tuple[Callable[[Parsed], None], ...] = (
     _has_computable_tensors,
     _has_a_vocabulary,
     _can_spell_any_text,
+    _writes_or_embeds,
 )

@@ -9,6 +9,7 @@ import tracemalloc
 from pathlib import Path
 from typing import Any
 
+import encoders
 import gguf
 import pytest
 import tiny
@@ -206,6 +207,15 @@ def test_a_file_that_is_not_regular_is_refused(tmp_path: Path) -> None:
     for path in (fifo, tmp_path, tmp_path / "missing.gguf", Path(os.devnull)):
         with pytest.raises(BadGGUF, match="cannot be"):
             header.read(path)
+
+
+def test_an_encoder_that_pools_nothing_is_refused(tmp_path: Path) -> None:
+    """It writes no text, and llama.cpp would end the process that asks it for some."""
+    encoders.bert(tmp_path / "pooled.gguf")
+    assert header.read(tmp_path / "pooled.gguf").embeds
+    encoders.bert(tmp_path / "none.gguf", gguf.PoolingType.NONE)
+    with pytest.raises(BadGGUF, match="pools nothing: it writes no text"):
+        header.read(tmp_path / "none.gguf")
 
 
 def test_the_message_names_the_file(tmp_path: Path) -> None:

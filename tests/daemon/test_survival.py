@@ -43,6 +43,27 @@ def test_an_answer_goes_on_over_three_workers(
     assert "resumes=2" in caplog.text
 
 
+def test_an_answer_never_goes_on_with_another_file(harness: Any, daemon: Any) -> None:
+    """Its model was replaced under its name, and then its worker died; the next one is answered."""
+    harness.add("swapped")
+    file = harness.models / "swapped.gguf"
+
+    async def scene() -> None:
+        async with daemon(harness) as it:
+            async with it.streaming("wait", model="swapped") as stream:
+                await stream.next("data: {")
+                (other := file.with_suffix(".new")).write_bytes(file.read_bytes())
+                other.replace(file)
+                os.kill(it.model("swapped").worker.pid, signal.SIGKILL)
+                lines = await stream.rest()
+            error = json.loads(lines[-1][6:])["error"]
+            assert error["code"] == "model_error"
+            assert "was replaced while it answered" in error["message"]
+            assert (await it.ask("say hello", model="swapped"))[0] == 200
+
+    asyncio.run(scene())
+
+
 def test_a_third_death_is_the_end_of_an_answer(harness: Any, daemon: Any) -> None:
     """Two resumes are the limit; a request killed only from outside is not refused later."""
 

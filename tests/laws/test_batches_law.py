@@ -26,7 +26,8 @@ def test_batched_products_equal_the_reference(libraries: Path) -> None:
     if libraries != installed():
         assert libraries.parent.name.partition("-")[0] == (found["kernels"] or "NONE")
     assert len(found["taken"]["CPU"]) > 20
+    packs = not libraries.parent.name.startswith("NONE")  # llama.cpp wants dot products for that
     for memory, at_least in PACKED.items():
-        assert memory not in found["taken"] or at_least in found["taken"][memory]
+        assert memory not in found["taken"] or at_least in found["taken"][memory] or not packs
     if found["kernels"] == "AMX":
         assert "AMX" in found["taken"]

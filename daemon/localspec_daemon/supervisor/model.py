@@ -9,6 +9,7 @@ from contextlib import aclosing, contextmanager
 from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
+from localspec import paths
 from localspec.errors import Busy, Loading, LocalSpecError, RemoteUnavailable, WorkerCrashed
 from localspec.wire.messages import (
     Delta,
@@ -271,6 +272,7 @@ class Model:
             raise self._refused_requests.add(self.files, stream.request, cause, now) from error
         if stream.crashes > MAX_RESUMES:
             raise error
+        stream.check_file(self.name, self.files[0], paths.identity(self.load.target_path))
 
     def _on_event(self, event: Event) -> None:
         """Count the new tokens of a stream that is on trial."""

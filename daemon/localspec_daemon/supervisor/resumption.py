@@ -8,6 +8,7 @@ from typing import TypeAlias
 
 import msgspec
 
+from localspec.errors import ModelError
 from localspec.wire import frames
 from localspec.wire.messages import (
     Delta,
@@ -80,6 +81,15 @@ class Stream:
             self._tokens += event.decided
             self._sources += event.decided_by
         return event
+
+    def check_file(self, name: str, before: tuple[int, ...], now: tuple[int, ...]) -> None:
+        """Raise ModelError where an answer has begun, and the target's file is another one now."""
+        if self.begun and before != now:
+            raise ModelError(
+                f"The file of {name} was replaced while it answered, and its worker has ended: the "
+                "rest of the answer would be another model's.",
+                fix="Ask again.",
+            )
 
     def command(self) -> WorkerRequest:
         """The message for the next worker: the request, and the text it goes on from."""

@@ -385,6 +385,5 @@ def _found(
     sees_by = Path(projector[0]) if projector[0] else None
     paths_ = (found.target_path, found.draft_path, own, sees_by)
     more = (Path(each.path) for each in adapters)
-    files = map(Path.stat, filter(None, (*paths_, *more)))
-    stamps = tuple((file.st_dev, file.st_ino, file.st_size, file.st_mtime_ns) for file in files)
-    return found, head, projector, adapters, stamps
+    files = tuple(map(paths.identity, filter(None, (*paths_, *more))))
+    return found, head, projector, adapters, files
