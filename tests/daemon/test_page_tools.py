@@ -188,6 +188,27 @@ def test_a_question_can_be_changed_and_an_answer_written_anew(
 
 
 @IN_A_BROWSER
+def test_a_kept_answer_can_be_copied_and_written_anew(
+    harness: Any, daemon: Any, tmp_path: Path
+) -> None:
+    """Of the terminal's or of yesterday's, like one that has just come."""
+    turns = [{"role": "user", "content": "say new"}, {"role": "assistant", "content": "old"}]
+    archive.keep(Conversation("alpha", turns=turns, name="kept"))
+
+    async def scene() -> None:
+        async with daemon(harness) as it, browser.opened(it, tmp_path / "profile") as page:
+            await page.until("document.querySelector('#chats .title') !== null")
+            await page.value("document.querySelector('#chats .title').click()")
+            await page.until(f"{SAID}.join() === 'say new,old'")
+            buttons = "[...document.querySelectorAll('.turn.assistant .figures button')]"
+            assert await page.value(f"{buttons}.map((one) => one.textContent)") == ["Copy", "Retry"]
+            await page.value(f"{buttons}[1].click()")
+            await page.until(f"{ENDED} && {SAID}.join() === 'say new,new'")
+
+    asyncio.run(scene())
+
+
+@IN_A_BROWSER
 def test_a_file_that_no_question_can_take_leaves(harness: Any, daemon: Any, tmp_path: Path) -> None:
     """The page names it, and the next question is sent without it."""
 

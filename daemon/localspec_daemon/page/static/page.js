@@ -359,7 +359,8 @@ function shown(turn) {
   if (turn.waiting && !turn.done) element.append(waited(turn));
   if (turn.error) element.append(make("p", { class: "error" }, turn.error));
   if (turn.role === "user") element.append(make("div", { class: "figures" }, again(turn)));
-  if (turn.role === "assistant" && turn.done) element.append(figures(turn, text));
+  const written = turn.done || (turn.content && !(answering && current?.turns.at(-1) === turn)); // kept ones, too
+  if (turn.role === "assistant" && written) element.append(figures(turn, text));
   return element;
 }
 
