@@ -27,7 +27,7 @@ from localspec.catalog import (
 )
 from localspec.catalog.entries import Entry
 from localspec.catalog.memory import show_bytes
-from localspec.errors import BadGGUF, ConfigError, UnknownModel
+from localspec.errors import BadGGUF, ConfigError, UnknownModel, unreadable
 from localspec.wire.values import Adapter, DraftHead
 
 DRAFTS_FILE = "drafts.json"
@@ -167,7 +167,7 @@ class Registry:
             return {}
         except (OSError, msgspec.DecodeError) as error:
             raise ConfigError(
-                f"{path} cannot be read: {error}.", fix="Correct it or delete it."
+                f"{path} cannot be read: {unreadable(error)}.", fix="Correct it or delete it."
             ) from error
 
     def head(self, target: Path, *, complete: bool = True) -> tuple[DraftHead | None, str]:
