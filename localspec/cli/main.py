@@ -165,7 +165,21 @@ class Edge(Group):
         found = {name: text for name, (_, text) in COMMANDS.items() if name.startswith(incomplete)}
         return [*options, *(CompletionItem(name, help=text) for name, text in found.items())]
 
+    def make_context(self, *args: Any, **kwargs: Any) -> click.Context:
+        """Read the arguments; Ctrl-C meanwhile ends the command as later."""
+        try:
+            return super().make_context(*args, **kwargs)
+        except KeyboardInterrupt:
+            raise _interrupted() from None
+
     def invoke(self, ctx: click.Context) -> Any:
+        """Run the command; Ctrl-C also ends what says an error."""
+        try:
+            return self._invoked(ctx)
+        except (KeyboardInterrupt, click.Abort):
+            raise _interrupted() from None
+
+    def _invoked(self, ctx: click.Context) -> Any:
         """Run the command; this is the one place that turns errors into exit codes."""
         try:
             return super().invoke(ctx)
@@ -179,16 +193,19 @@ class Edge(Group):
             ctx.exit(known.exit_code)
         except click.UsageError as error:
             raise click.UsageError(_folded(error.format_message()), error.ctx) from error
-        except (KeyboardInterrupt, click.Abort):
-            click.echo(err=True)
-            ctx.exit(INTERRUPTED)
-        except (click.ClickException, click.exceptions.Exit):
+        except (click.Abort, click.ClickException, click.exceptions.Exit):
             raise
         except Exception as error:
             if os.environ.get("LOCALSPEC_DEBUG"):
                 raise
             complain(LocalSpecError(f"A bug: {error!r}.", fix="LOCALSPEC_DEBUG=1 shows where."))
             ctx.exit(LocalSpecError.exit_code)
+
+
+def _interrupted() -> click.exceptions.Exit:
+    """End the line that the terminal's ^C stands in; by itself click would say "Aborted!" and 1."""
+    click.echo(err=True)
+    return click.exceptions.Exit(INTERRUPTED)
 
 
 def _folded(message: str) -> str:

@@ -214,3 +214,14 @@ def test_completion_prints_a_script_for_the_shell(shell: str) -> None:
     result = CliRunner().invoke(cli, ["completion", shell])
     assert result.exit_code == 0, result.stderr
     assert "_LOCALSPEC_COMPLETE" in result.stdout
+
+
+def test_ctrl_c_while_arguments_are_read_ends_a_command_as_later() -> None:
+    """With 130; by itself click says "Aborted!" and ends with 1."""
+
+    def pressed(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    option = click.Option(["--now"], is_flag=True, callback=pressed)
+    ended = CliRunner().invoke(Edge("localspec", params=[option]), ["--now", "list"])
+    assert (ended.exit_code, ended.output.strip()) == (130, "")
