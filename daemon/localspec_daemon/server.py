@@ -98,6 +98,7 @@ class Server:
         """Serve until `stop`. Raises AlreadyRunning, ConfigError, Forbidden."""
         service_manager = ServiceManager(self.supervisor)
         watcher = Watcher(self._places, partial(self._reload, service_manager))
+        self.supervisor.reloads = lambda: watcher.answered
         handlers = {
             signal.SIGTERM: self.stop,
             signal.SIGINT: self.stop,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import signal
 import sys
 import time
 from collections import deque
@@ -143,15 +142,17 @@ def _follow(file: BinaryIO) -> None:
 def reload() -> None:
     """Read the configuration and the models again.
 
-    A configuration with a mistake is refused here; the daemon keeps its last good one in any case.
+    Returns when they are in force: what is asked afterwards is answered by them. A configuration
+    with a mistake is refused here; the daemon keeps its last good one in any case.
 
     Example: localspec reload
     """
-    pid = launch.local_pid(chosen.client())
+    client = chosen.client()
+    pid = launch.local_pid(client)
     launch.check_settings()
-    with launch.Watch(pid) as watch:
-        watch.signal(signal.SIGHUP)
-    click.echo(f"reloading: pid {pid}; `localspec status` shows what needs a restart")
+    with waiting.shown("reading the configuration and the models"):
+        launch.reload(client, pid)
+    click.echo(f"reloaded: pid {pid}; `localspec status` shows what needs a restart")
 
 
 @click.command()

@@ -129,6 +129,19 @@ def end(pid: int, *, drain_seconds: float, margin_seconds: float = DRAIN_MARGIN_
             watch.wait(DRAIN_MARGIN_SECONDS)
 
 
+def reload(client: Client, pid: int) -> None:
+    """Have the daemon read its configuration and models again; returns when they are in force.
+
+    A daemon of before this counting, left running by an update, is not waited for. Raises
+    NotRunning where it ends meanwhile.
+    """
+    before = client.status().get("reloads")
+    with Watch(pid) as watch:
+        watch.signal(signal.SIGHUP)
+        while before is not None and client.status().get("reloads") == before:
+            watch.wait(POLL_SECONDS)
+
+
 def local_pid(client: Client) -> int:
     """The daemon's pid, if it is a process of this machine. Raises NotRunning, RequestError."""
     if client.socket_path is None:

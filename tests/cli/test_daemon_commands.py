@@ -133,7 +133,7 @@ def test_reload_refuses_a_mistake_and_tells_the_daemon_otherwise(daemon: Client)
     config = Path(os.environ["XDG_CONFIG_HOME"]) / "localspec" / "config.toml"
     config.write_text("[server]\nmemory_bytes = 2\n")
     assert localspec("reload").exit_code == 0
-    until(lambda: daemon.status()["memory_bytes"] == 2)
+    assert daemon.status()["memory_bytes"] == 2  # in force when the command has ended
     config.write_text("[server]\nmemory_bytes = -1\n")
     result = localspec("reload")
     assert result.exit_code == 78

@@ -53,7 +53,9 @@ class Watcher(FileSystemEventHandler):
         self._rescan_seconds = rescan_seconds
         self._loop = asyncio.get_running_loop()
         self._hint = asyncio.Event()
-        self._forced = False
+        self._asked = 0
+        self.answered = 0
+        """How many calls of `force` the finished reloads have answered."""
         self._observer: BaseObserver | None = None
         self._watched: Places | None = None
 
@@ -67,20 +69,22 @@ class Watcher(FileSystemEventHandler):
 
     def force(self) -> None:
         """Reload even if no file has changed: SIGHUP."""
-        self._forced = True
+        self._asked += 1
         self._hint.set()
 
     async def run(self) -> None:
         """Watch for ever."""
         while True:
             await self._hint_or_rescan()
+            asked = self._asked
             seen = await asyncio.to_thread(_snapshot, *self._places())
-            changed = self._forced or seen != self._seen
-            self._forced, self._seen = False, seen
+            changed = asked != self.answered or seen != self._seen
+            self._seen = seen
             try:
                 await self._reload(changed)
             except Exception:  # noqa: BLE001 - a failed reload must not end the watching
                 _log.exception("reload_failed")
+            self.answered = asked
             self._watch()
 
     def on_any_event(self, event: FileSystemEvent) -> None:  # noqa: ARG002 - watchdog's signature
@@ -92,7 +96,7 @@ class Watcher(FileSystemEventHandler):
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(self._hint.wait(), self._rescan_seconds)
             async with asyncio.timeout(MAX_SETTLE_SECONDS):
-                while self._hint.is_set() and not self._forced:
+                while self._hint.is_set() and self._asked == self.answered:
                     self._hint.clear()
                     await asyncio.sleep(SETTLE_SECONDS)
         self._hint.clear()

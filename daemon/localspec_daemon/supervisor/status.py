@@ -122,7 +122,8 @@ class Status(msgspec.Struct, frozen=True):
     """The daemon and its models; `loading` is the progress of a model that is loading now.
 
     `updated`: LocalSpec's files have changed since the daemon started, which has the old ones in
-    memory. `activated`: systemd holds the socket, and starts the daemon at a connection.
+    memory. `reloads` counts the SIGHUPs after which everything was read again and is in force.
+    `activated`: systemd holds the socket, and starts the daemon at a connection.
     `memory_bytes` bounds the memory of all models together, 0 does not. `machine` is the file of a
     simulated machine, "" on the real one.
     """
@@ -131,6 +132,7 @@ class Status(msgspec.Struct, frozen=True):
     updated: bool
     pid: int
     uptime_seconds: float
+    reloads: int
     draining: bool
     socket: str
     tcp: str | None

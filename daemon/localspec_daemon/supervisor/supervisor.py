@@ -73,6 +73,7 @@ class Supervisor:
         self.config_path = config_path
         self.socket = self.tcp = ""
         self.activated = False
+        self.reloads: Callable[[], int] = int
         self.config = settings.load(config_path, keep=True)
         self.config_error: str | None = None
         self.started_with = self.config
@@ -209,6 +210,7 @@ class Supervisor:
             updated=await asyncio.to_thread(installation.RUNNING.replaced),
             pid=os.getpid(),
             uptime_seconds=asyncio.get_running_loop().time() - self._started_at,
+            reloads=self.reloads(),
             draining=self.draining,
             socket=self.socket,
             tcp=self.tcp or None,
