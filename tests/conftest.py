@@ -20,8 +20,10 @@ from localspec.errors import UnknownModel
 
 os.environ["GGML_CPU_TILED_MM"] = "0"  # read once by llama.cpp; strict exactness needs it
 
-# A shell that starts the tests in the background has Ctrl-C ignored by all that they start.
+# A shell that starts the tests in the background has Ctrl-C ignored by all that they start, and
+# nohup the end of a terminal.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 if (isa := os.environ.get("LOCALSPEC_ISA")) and "PYTEST_XDIST_WORKER" not in os.environ:
     # Before anything loads llama.cpp; processes that are started from here inherit it.
