@@ -70,7 +70,7 @@ def config_file() -> Path:
 
 
 def is_configured() -> bool:
-    """Whether there is a configuration file; also where its directory lets nobody look."""
+    """Whether there is a configuration file; also where its directory cannot be read."""
     try:
         return config_file().exists()
     except PermissionError:

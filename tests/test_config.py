@@ -200,7 +200,7 @@ def test_a_bias_is_keyed_by_token_id() -> None:
 
 @given(st.dictionaries(st.sampled_from(keys(Config)), st.integers() | st.floats() | st.text()))
 def test_no_value_raises_anything_but_a_config_error(values: dict[str, int | float | str]) -> None:
-    """Whatever stands at a key, `parse` gives a Config or a ConfigError, nothing else."""
+    """`parse` gives a Config or a ConfigError, nothing else, for any value at a key."""
     lines = []
     for name, value in values.items():
         text = msgspec.json.encode(value).decode() if isinstance(value, str) else str(value)

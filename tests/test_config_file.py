@@ -1,4 +1,4 @@
-"""Whatever stands where config.toml should be is one bounded sentence: file, line, and the fix."""
+"""A config.toml that cannot be read is one bounded sentence: file, line, and the fix."""
 
 from __future__ import annotations
 

@@ -291,7 +291,7 @@ def test_a_docstring_says_what_the_thing_is() -> None:
         f"{source.name}:{number}"
         for source in (*CODE, *sources(REPOSITORY / "tests"))
         for number, line in enumerate(source.text.splitlines(), 1)
-        if line.lstrip().startswith('"""What ')
+        if line.lstrip().startswith('"""What')
     ]
     assert begun == []
 

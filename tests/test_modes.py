@@ -1,4 +1,4 @@
-"""Whatever the umask: what commands, the daemon and workers leave is nobody else's to write."""
+"""Files of commands, daemon and workers are writable by their owner alone, under any umask."""
 
 from __future__ import annotations
 

@@ -125,7 +125,7 @@ def _replay(arm: Arm, prompt: str, turn: int, messages: Sequence[Json], text: st
 
 
 def possible(results: Results) -> dict[str, dict[str, Possible]]:
-    """By arm and prompt, what its drafters allowed on plain's text.
+    """The rounds that each arm's drafters allowed on plain's text, by arm and prompt.
 
     The first token of an answer is the prompt's and counts neither here nor in a measured ratio.
     Empty where no replay or no staircase is there.

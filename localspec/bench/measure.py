@@ -95,7 +95,7 @@ def rotated(arms: Sequence[Arm], first: int) -> Sequence[Arm]:
 
 
 def until_idle(asked: Arm, arms: Sequence[Arm], tell: Told = lambda _, __: None) -> None:
-    """Before another server is asked: wait until our daemon computes nothing, if an arm asks it.
+    """Wait until our daemon is idle before another server is asked, if an arm asks it.
 
     DaemonError: it still does after IDLE_PATIENCE_SECONDS.
     """

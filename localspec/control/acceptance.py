@@ -99,12 +99,12 @@ class AcceptanceBias:
 
     @classmethod
     def doubted(cls, doubt: float) -> AcceptanceBias:
-        """Of which nothing was seen yet but so much doubt."""
+        """A bias without observations, which begins with this doubt."""
         return cls(doubt * _WEIGHT_TOKENS)
 
     @property
     def doubt(self) -> float:
-        """By what share of their cost drafts have lately disappointed; luck is less than none."""
+        """The recent shortfall of drafts as a share of their cost; negative after a surplus."""
         return self.shortfall / self.spent
 
     @property

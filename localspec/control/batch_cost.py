@@ -250,7 +250,7 @@ class SplitCost(BatchCost):
         return False
 
     def seen_by(self, place: int, rows: Sequence[int]) -> SplitCost:
-        """By one of the sessions that have so many rows so far."""
+        """The costs as seen by one of the sessions, which have these rows so far."""
         return replace(self, beside=(*rows[:place], *rows[place + 1 :]), _known={})
 
     def together(self, rows: Sequence[int], attended: float) -> float:

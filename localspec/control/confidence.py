@@ -130,7 +130,7 @@ _FALLING = [
 
 
 def _between(knots: Array, values: Array) -> tuple[NDArray[np.intp], Array]:
-    """For each value the ascending knot before it, and how far it is on the way to the next."""
+    """The index of the knot before each value, and its share of the way to the next."""
     inside = np.clip(values, knots[0], knots[-1])
     before = np.minimum(np.searchsorted(knots, inside, side="right") - 1, len(knots) - 2)
     return before, (inside - knots[before]) / (knots[before + 1] - knots[before])

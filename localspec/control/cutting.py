@@ -73,7 +73,7 @@ def cut(
 def _likeliest(
     candidates: Sequence[Candidate], chances: Sequence[Sequence[float]]
 ) -> Iterator[list[int]]:
-    """One node more each time, the likeliest that there is."""
+    """Yields the numbers of nodes after adding the likeliest remaining one, again and again."""
     counts = [each.least for each in candidates]
     heap = [
         (-each[n], i) for i, (each, n) in enumerate(zip(chances, counts, strict=True)) if each[n:]
@@ -88,7 +88,7 @@ def _likeliest(
 
 
 def _alike(candidates: Sequence[Candidate]) -> Iterator[list[int]]:
-    """As many nodes of each as there are, up to 1, 2, 3 ... of them."""
+    """Yields equal numbers of nodes for all, 1, 2, 3 ..., as far as each has them."""
     longest = max((len(each.survival) for each in candidates), default=0)
     for most in range(1, longest + 1):
         yield [max(each.least, min(most, len(each.survival))) for each in candidates]

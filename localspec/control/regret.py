@@ -122,7 +122,7 @@ class Outliers:
     repeats: float = 0.0
 
     def earn(self, tokens: float) -> None:
-        """So many tokens are forgiven again."""
+        """Raise the tokens that may still be forgiven, up to `ALLOWANCE`."""
         self.left = min(ALLOWANCE, self.left + tokens)
 
     def plain(self, spent: float) -> None:
@@ -192,5 +192,5 @@ class FillingBudget:
     left: float = _FILLING_ALLOWANCE
 
     def book(self, tokens: float) -> None:
-        """It brought so many tokens, or lost them."""
+        """Add the tokens that filled rows gained, or lost where they are negative."""
         self.left = min(8 * _FILLING_ALLOWANCE, self.left + tokens)

@@ -155,13 +155,13 @@ class SessionStats:
     def after(
         cls, copies: AcceptanceBias, expected_saving: tuple[float, ...] = (0.0,) * len(LEVELS)
     ) -> SessionStats:
-        """Of a new answer, where copies came to that in those before it and drafts `brings`."""
+        """The statistics of a new answer, with the doubt of copies that earlier ones left."""
         doubt = max(0.0, min(copies.doubt, _MOST_PASSED_ON))
         return cls(copies=AcceptanceBias.doubted(doubt), expected_saving=expected_saving)
 
     @property
     def copies_cost(self) -> float:
-        """By what factor a copy has to repay its cost; luck is no credit."""
+        """The factor by which a copy must repay its cost, at least 1."""
         return 1 + max(0.0, self.copies.doubt)
 
     def forgive_copies(self) -> None:

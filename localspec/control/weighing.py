@@ -254,7 +254,7 @@ def _handovers(survival: Sequence[float], target_confidence: float) -> Iterator[
 
 
 def lead(name: str, options: Iterable[Option]) -> float:
-    """By how much the best option that begins with this source is worth more than the best other.
+    """The worth of the source's best option beyond the best option of any other source.
 
     What has to be read before is left out; there is always plain decoding.
     """

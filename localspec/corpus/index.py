@@ -116,7 +116,7 @@ class Index:
         return found[: found.index(SEPARATOR)] if SEPARATOR in found else found
 
     def _compared(self, keys: Keys, tail: Sequence[Token], size: int) -> CorpusPlaces | None:
-        """Of some places those before which most agrees; None where that is less than `size`."""
+        """The places behind the longest match with `tail`; None for less than `size` tokens."""
         chosen = (keys[:: -(-len(keys) // _CANDIDATES)] & np.uint64(_PLACES)).astype(np.int64)
         chosen = chosen[self.tokens.take(chosen, mode="clip") != SEPARATOR]
         if not len(chosen):

@@ -15,7 +15,7 @@ NAME = "lookup"
 
 
 class CopiedText(IntEnum):
-    """Which text is copied. What a text said itself it says again less faithfully than a prompt."""
+    """The text that is copied from: an answer repeats itself less faithfully than its prompt."""
 
     PREDICTION = 0
     PROMPT = 1

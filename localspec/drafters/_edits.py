@@ -27,12 +27,12 @@ class Edits:
         self._known: dict[Token, list[Edit]] = {}  # by the first old token, the latest last
 
     def learn(self, edit: Edit) -> None:
-        """It was made."""
+        """Remember an edit that was made."""
         self.forget(edit)
         self._known.setdefault(edit.old[0], []).append(edit)
 
     def forget(self, edit: Edit) -> None:
-        """It was not made where it could have been."""
+        """Drop an edit that was not made where it could have been."""
         known = self._known.get(edit.old[0], [])
         if edit in known:
             known.remove(edit)

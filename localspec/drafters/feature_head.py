@@ -58,7 +58,7 @@ class FeatureHeadSession:
     pending: int = 0
 
     def commit(self, tokens: Sequence[Token]) -> None:
-        """The text goes on; its state is not known yet."""
+        """Note the latest token; its state comes with `watch`."""
         self.token, self.state = tokens[-1], None
         self.steps.clear()
 
@@ -88,7 +88,7 @@ class FeatureHeadSession:
         return Draft.chain(path[1 + start :], signals)
 
     def _foretold(self, place: int, before: Token) -> Prediction:
-        """Behind a token at this place; the head is asked once."""
+        """The head's prediction behind this token; computed once for each place."""
         if place == len(self.steps) or self.steps[place].token != before:
             del self.steps[place:]
             state = self.steps[-1].foretold.state if place else cast("Floats", self.state)

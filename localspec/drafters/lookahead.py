@@ -94,7 +94,7 @@ class LookaheadSession:
         return Draft.chain(tokens[len(prefix) :], signals)
 
     def fill(self, prefix: Sequence[Token], count: int) -> Draft:
-        """So many guesses behind a draft, for rows that nothing else is drafted for."""
+        """`count` guesses behind a draft, for rows that would otherwise be padding."""
         tokens, signals = [*prefix], list[Signal]()
         for _ in range(count):
             guess = self._guess(tokens)

@@ -118,7 +118,7 @@ class Batcher:
         return min([room, *rows])
 
     def _evened(self, sessions: list[Session], shares: list[Share]) -> list[Share]:
-        """As many rows for each session, where that makes one cheaper forward of several."""
+        """Pad all sessions to equal rows, where one forward of these is cheaper than several."""
         rows = [share.rows for share in shares]
         widest, neighbours = max(rows), sessions[-1].slot - sessions[0].slot == len(sessions) - 1
         if self._layout != "streams" or min(rows) == widest or not neighbours:

@@ -78,7 +78,7 @@ class Timed:
         return found
 
     def decode(self, rows: Sequence[Row]) -> Floats:
-        """As the target does."""
+        """Delegate to the target."""
         self._alike = self._alike + 1 if len(rows) == self._rows else 0
         self._rows = len(rows)
         began = self._clock()
@@ -88,11 +88,11 @@ class Timed:
         return logits
 
     def truncate(self, slot: int, length: int) -> int:
-        """As the target does."""
+        """Delegate to the target."""
         return self._target.truncate(slot, length)
 
     def checkpoint(self, slot: int, *, lasting: bool = False) -> None:
-        """As the target does."""
+        """Delegate to the target."""
         self._target.checkpoint(slot, lasting=lasting)
 
 

@@ -21,7 +21,7 @@ class Likelihood:
 
 
 def likelihood(row: BlockMax, token: Token, count: int) -> Likelihood:
-    """Of one token by the row that precedes it, with `count` alternatives."""
+    """The likelihood of one token by the logits before it, with `count` alternatives."""
     logits = row.logits.astype(np.float64)
     best = logits.max()
     logprobs = logits - (best + np.log(np.exp(logits - best).sum()))
@@ -34,7 +34,7 @@ def likelihood(row: BlockMax, token: Token, count: int) -> Likelihood:
 
 
 def of_law(law: Probs, token: Token, count: int) -> Likelihood:
-    """Of one token by the law that it was drawn from, with `count` alternatives of it."""
+    """The likelihood of one token by the law it was drawn from, with `count` alternatives."""
     order = np.lexsort((law.tokens, -law.logp))[:count]
     chosen = law.logp[law.tokens == token]
     return Likelihood(
@@ -47,7 +47,7 @@ def of_law(law: Probs, token: Token, count: int) -> Likelihood:
 def likelihoods(
     rows: Sequence[BlockMax], draft: Draft, verdict: Verified, count: int
 ) -> list[Likelihood]:
-    """Of all tokens that a verdict keeps: each by the row of the node that it follows."""
+    """The likelihoods of all tokens that a verdict keeps, each by the row of its parent."""
     nodes = (-1, *verdict.accepted)
     tokens = [*(draft.tokens[node] for node in verdict.accepted), verdict.token]
     return [

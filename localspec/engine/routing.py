@@ -141,7 +141,7 @@ class Lengths:
             self._seen.popitem(last=False)
 
     def expect(self, client: str, endpoint: str, at_least: int = 0) -> Expectation:
-        """For an answer to this client and endpoint."""
+        """The expected length of an answer to this client and endpoint."""
         return Expectation(tuple(self._seen.get((client, endpoint), ())), at_least)
 
     def predict(self, client: str, endpoint: str, max_tokens: int | None) -> float:
@@ -174,7 +174,7 @@ class HotAcceptance:
             self._accepted = self._MEMORY * self._accepted + accepted
 
     def acceptance(self, temperature: float) -> float | None:
-        """For `RequestFacts`; None at moderate temperatures and while too little is known."""
+        """The share accepted at hot temperatures; None at others, and while too little is known."""
         if temperature < HOT_TEMPERATURE or self._drafted < self._ENOUGH_DRAFTED:
             return None
         return self._accepted / self._drafted

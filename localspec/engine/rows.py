@@ -37,6 +37,6 @@ def first_wanted(share: Share, multiple: int) -> int:
 
 
 def by_slot(sessions: list[Session], shares: list[Share]) -> tuple[list[Session], list[Share]]:
-    """In the order in which slots with memories of their own can share a forward."""
+    """Sort by slot: the order in which slots with streams of their own share a forward."""
     pairs = sorted(zip(sessions, shares, strict=True), key=lambda pair: pair[0].slot)
     return [session for session, _ in pairs], [share for _, share in pairs]

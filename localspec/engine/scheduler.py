@@ -87,7 +87,7 @@ class Chunks:
     _by_size: dict[int, tuple[int, float]] = field(default_factory=dict)
 
     def rows(self, *, alone: bool, waiting: int = 1 << 30) -> int:
-        """Of the next decode; `alone` when no session streams. `waiting` are left to be read."""
+        """Prompt rows of the next decode; `alone` without streams, `waiting` are to be read."""
         seconds = self._row_seconds
         if alone:
             return chunk_rows(seconds, alone=True, most=self.most)

@@ -50,15 +50,15 @@ class SimulatedClock:
         return now
 
     def charge(self, ms: float) -> None:
-        """So many milliseconds have passed."""
+        """Move the clock on by `ms`."""
         self._now += ms / 1000
 
     def defer(self, ms: float) -> None:
-        """So many milliseconds will pass once the end of the forward that runs has been read."""
+        """Charge `ms` after the running forward's result has been read."""
         self._deferred += ms / 1000
 
     def wait(self, until: float) -> None:
-        """Until then nothing happens on the host."""
+        """Move the clock to `until`, if that is later."""
         self._now = max(self._now, until)
         self._next, self._deferred = self._next + self._deferred, 0.0
 
@@ -112,12 +112,12 @@ class SimulatedBackend:
 
     @property
     def context(self) -> int:
-        """As the backend has it."""
+        """The backend's own value."""
         return self._backend.context
 
     @property
     def on_full(self) -> Callable[[], bool]:
-        """As the backend has it."""
+        """The backend's own value."""
         return self._sharing.on_full if self._sharing else lambda: False
 
     @on_full.setter
@@ -127,48 +127,48 @@ class SimulatedBackend:
 
     @property
     def shared_cells(self) -> int | None:
-        """As the backend has them."""
+        """The backend's own value."""
         return self._sharing.shared_cells if self._sharing else None
 
     @property
     def held(self) -> Sequence[int]:
-        """As the backend has them."""
+        """The backend's own value."""
         return self._sharing.held if self._sharing else ()
 
     @property
     def kv_cells(self) -> int:
-        """As the backend has them."""
+        """The backend's own value."""
         return self._sharing.kv_cells if self._sharing else 0
 
     @property
     def snapshots(self) -> int:
-        """As the backend has them."""
+        """The backend's own value."""
         return snapshots_of(self._backend)
 
     @property
     def states(self) -> Floats | None:
-        """As the backend shows them, for nothing."""
+        """The backend's own value; charges no time."""
         states: Floats | None = getattr(self._backend, "states", None)
         return states
 
     @property
     def features(self) -> Floats | None:
-        """As the backend leaves them, for nothing."""
+        """The backend's own value; charges no time."""
         features: Floats | None = getattr(self._backend, "features", None)
         return features
 
     @property
     def adapters(self) -> int:
-        """As the backend has them."""
+        """The backend's own value."""
         return self._backend.adapters if isinstance(self._backend, AdapterBackend) else 0
 
     def adapt(self, scales: Scales) -> None:
-        """As the backend does, for nothing."""
+        """Delegate to the backend; charges no time."""
         if isinstance(self._backend, AdapterBackend):
             self._backend.adapt(scales)
 
     def decode(self, rows: Sequence[Row]) -> Floats:
-        """As the backend does. Raises what it raises; that takes no time."""
+        """Delegate to the backend. Raises what it raises; that takes no time."""
         logits = self._backend.decode(rows)
         ms = self._ms(rows)
         running = self._clock.running
@@ -199,21 +199,21 @@ class SimulatedBackend:
         return sum(self._history.charge_ms(each, behind) for each in made)
 
     def truncate(self, slot: int, length: int) -> int:
-        """As the backend does, for nothing."""
+        """Delegate to the backend; charges no time."""
         return self._backend.truncate(slot, length)
 
     @property
     def branches(self) -> int:
-        """As the backend has them."""
+        """The backend's own value."""
         return self._backend.branches if isinstance(self._backend, Branching) else 1
 
     def keep(self, slot: int, branch: int, length: int) -> int:
-        """As the backend does, for nothing."""
+        """Delegate to the backend; charges no time."""
         assert isinstance(self._backend, Branching)  # noqa: S101 - or there were no branches
         return self._backend.keep(slot, branch, length)
 
     def checkpoint(self, slot: int, *, lasting: bool = False) -> None:
-        """As the backend does, for nothing."""
+        """Delegate to the backend; charges no time."""
         self._backend.checkpoint(slot, lasting=lasting)
 
 
@@ -227,54 +227,54 @@ class SimulatedPolicy:
         self._policy, self._host, self._clock = policy, host, clock
 
     def open_session(self) -> SessionStats | None:
-        """As the policy does."""
+        """Delegate to the policy."""
         return self._policy.open_session()
 
     def wants_slow_source(
         self, name: str, stats: SessionStats | None, beside: str | None = None
     ) -> bool:
-        """As the policy does."""
+        """Delegate to the policy."""
         return self._policy.wants_slow_source(name, stats, beside)
 
     def likely(self, stats: SessionStats | None) -> Callable[[Sequence[Signal]], bool]:
-        """As the policy does."""
+        """Delegate to the policy."""
         return self._policy.likely(stats)
 
     def plan(self, views: Sequence[View], other_rows: int = 0, before: int = 0) -> list[Plan]:
-        """As the policy does, after drafters of sessions that have some were asked."""
+        """Delegate to the policy, after drafters of sessions that have some were asked."""
         self._clock.charge(self._host.asked_ms * sum(view.stats is not None for view in views))
         return self._policy.plan(views, other_rows, before)
 
     def trees(self, views: Sequence[View], drafts: Sequence[Draft]) -> list[Draft]:
-        """As the policy does."""
+        """Delegate to the policy."""
         return self._policy.trees(views, drafts)
 
     def cut(self, views: Sequence[View], drafts: Sequence[Draft], other_rows: int = 0) -> list[int]:
-        """As the policy does; the last word on what a round verifies."""
+        """Delegate to the policy; the last word on what a round verifies."""
         cuts = self._policy.cut(views, drafts, other_rows)
         self._clock.charge(self._host.row_ms * sum(cuts))
         return cuts
 
     def paid(self, views: Sequence[View], nodes: Sequence[int], other_rows: int = 0) -> list[int]:
-        """As the policy does."""
+        """Delegate to the policy."""
         paid = self._policy.paid(views, nodes, other_rows)
         self._clock.charge(self._host.row_ms * sum(paid))
         return paid
 
     def padded(self, rows: int) -> int:
-        """As the policy does."""
+        """Delegate to the policy."""
         return self._policy.padded(rows)
 
     def asks(self, stats: SessionStats | None) -> bool:
-        """As the policy does."""
+        """Delegate to the policy."""
         return self._policy.asks(stats)
 
     def even(self, rows: Sequence[int]) -> bool:
-        """As the policy does."""
+        """Delegate to the policy."""
         return self._policy.even(rows)
 
     def observe(self, round_: Round) -> None:
-        """As the policy does."""
+        """Delegate to the policy."""
         self._policy.observe(round_)
 
 
@@ -286,12 +286,12 @@ class SimulatedHead:
         self.depth, self.sentence = head.depth, head.sentence
 
     def predict(self, state: Floats, token: Token) -> Prediction:
-        """As the head does."""
+        """Delegate to the head."""
         self._clock.charge(self._token_ms)
         return self._head.predict(state, token)
 
     def close(self) -> None:
-        """As the head does."""
+        """Delegate to the head."""
         self._head.close()
 
 
@@ -308,17 +308,17 @@ class SimulatedFed:
         self._head, self._token_ms, self._clock = head, token_ms, clock
 
     def fuse(self, features: Floats) -> Floats:
-        """As the head does; part of what its forwards cost."""
+        """Delegate to the head; part of what its forwards cost."""
         return self._head.fuse(features)
 
     def decode(self, rows: Sequence[Row], vectors: Floats) -> FedOutput:
-        """As the head does. Raises what it raises; that takes no time."""
+        """Delegate to the head. Raises what it raises; that takes no time."""
         output = self._head.decode(rows, vectors)
         self._clock.charge(self._token_ms * (1 + _ROW_SHARE * (len(rows) - 1)))
         return output
 
     def truncate(self, slot: int, length: int) -> None:
-        """As the head does, for nothing."""
+        """Delegate to the head; charges no time."""
         self._head.truncate(slot, length)
 
 

@@ -69,7 +69,7 @@ class Engine(SlotTexts):
         overlap: Decides whether drafts are continued while the target verifies; None never does.
     """
 
-    def __init__(  # noqa: PLR0913 — the whole house is put together here
+    def __init__(  # noqa: PLR0913 — all parts of a step meet here
         self,
         target: Backend,
         drafters: Mapping[str, Drafter],
@@ -313,7 +313,7 @@ class Engine(SlotTexts):
         return self._seen(logits, follows=True).head(count), count
 
     def _seen(self, logits: Floats, *, follows: bool) -> Forward:
-        """The output of the latest forward; features only where anybody `follows` them."""
+        """The output of the latest forward; with features only where a drafter `follows` them."""
         states = self._showing.states if self._showing else None
         return Forward(logits, states, self._tapped.features if self._tapped and follows else None)
 
@@ -437,7 +437,7 @@ class Engine(SlotTexts):
     # --- learn ------------------------------------------------------------------------------------
 
     def _learn(self) -> None:
-        """From the latest round: where a device computes, while it computes the next."""
+        """Let the policy learn from the latest round; on a device while the next is computed."""
         lesson, self._lesson = self._lesson, None
         if lesson is not None and (round_ := lesson()) is not None:
             self._drafting.policy.observe(round_)

@@ -18,7 +18,7 @@ _KIND = FORMATS["q4_0"]
 
 
 def token_ms(width: int, threads: int) -> float | None:
-    """Of a target with states of so many numbers; None where they make no whole blocks.
+    """Milliseconds of a head token for states of `width`; None where these make no whole blocks.
 
     Nothing else takes its weights out of the caches meanwhile, as a target on a device does not.
     """

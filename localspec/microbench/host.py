@@ -419,7 +419,7 @@ def _span(seconds: Sequence[float]) -> dict[str, float]:
 
 
 def main() -> int:
-    """Measure and say it."""
+    """Measure and print the table."""
     parser = argparse.ArgumentParser(
         prog="python -m localspec.microbench.host", description=__doc__
     )

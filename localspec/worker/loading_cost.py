@@ -43,16 +43,16 @@ class LoadingCost:
         return reading == 0 or self.loading(size, medium) < reading
 
     def passed_over(self, medium: Medium) -> None:
-        """Something was read because loading it takes longer."""
+        """Lower the cost of loading a little: a text was read because of it."""
         self._byte_seconds[medium] *= _FORGIVEN
 
     def read(self, tokens: int, seconds: float) -> None:
-        """So many tokens of a prompt took so long."""
+        """Learn from a forward that read `tokens` of a prompt."""
         if tokens >= _LEAST_ROWS and 0 < seconds < math.inf:
             self.token_seconds = _learned(self.token_seconds or seconds / tokens, seconds / tokens)
 
     def loaded(self, size: int, seconds: float, medium: Medium) -> None:
-        """So many bytes were copied into a slot, or read from disk into memory."""
+        """Learn from a copy of `size` bytes into a slot, or from disk into memory."""
         if size > 0 and 0 < seconds < math.inf:
             known = self._byte_seconds[medium]
             self._byte_seconds[medium] = _learned(known, seconds / size)

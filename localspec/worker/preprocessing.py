@@ -153,7 +153,7 @@ class Preprocessing(Generic[_Result]):
         except LocalSpecError as error:
             return error
         except Exception as error:  # noqa: BLE001 - a bug; the engine is untouched, others go on
-            _log.exception("intake failed id=%s", request.id)
+            _log.exception("preprocessing failed id=%s", request.id)
             return LocalSpecError(f"A bug: {error!r}.")
 
 

@@ -49,7 +49,7 @@ class StrictCost:
 
     @property
     def exactness(self) -> str:
-        """As `engine.exactness` has it."""
+        """The value of `engine.exactness` that is chosen."""
         return "strict" if self.strict else "standard"
 
     @property

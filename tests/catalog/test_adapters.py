@@ -115,7 +115,7 @@ def test_one_that_fits_passes_also_with_embeddings(tmp_path: Path) -> None:
 
 
 def test_a_file_that_is_cut_or_gone_is_a_sentence(target: Path, tmp_path: Path) -> None:
-    """Whatever byte it ends at."""
+    """At any byte where it may end."""
     whole = tiny.lora(tmp_path / "lora.gguf").read_bytes()
     for end in (0, 3, 24, 200, len(whole) // 2, len(whole) - 1):
         path = tmp_path / f"cut{end}.gguf"

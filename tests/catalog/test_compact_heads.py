@@ -353,7 +353,7 @@ def test_a_head_of_another_model_here_is_not_completed_for_it(
 def test_no_file_beside_the_target_ends_the_search(
     tmp_path: Path, target: Path, head: Path
 ) -> None:
-    """Whatever lies among the models whose head a compact one might be."""
+    """Empty, cut and irregular files among the models are passed over."""
     other = tiny.build(tmp_path / "other.gguf", extra_tokens=1, layers=small_heads.LAYERS)
     strange = [tmp_path / f"{name}.gguf" for name in ("empty", "cut", "folder", "link", "fifo")]
     strange[0].write_bytes(b"")

@@ -178,7 +178,7 @@ def test_to_name_a_head_it_is_not_completed(tmp_path: Path) -> None:
 
 
 def test_no_file_ends_the_search(target: Path, tmp_path: Path) -> None:
-    """Whatever lies beside a model, and if it vanishes meanwhile."""
+    """Damaged and irregular files beside a model, and one that vanishes meanwhile."""
     for name, data in (("a", b""), ("b", b"GGUF"), ("c", b"GGUF" + bytes(60)), ("d", b"text" * 99)):
         (tmp_path / f"{name}.gguf").write_bytes(data)
     (tmp_path / "e.gguf").mkdir()

@@ -78,7 +78,7 @@ def test_a_session_that_differs_is_corrected_without_teaching_the_model_alone() 
 def test_estimates_are_probabilities_and_survival_never_rises(
     events: list[tuple[Signal, bool]], chain: list[Signal]
 ) -> None:
-    """Whatever priors drafters claim and whatever happened."""
+    """For any priors of drafters and any outcomes."""
     acceptance, local = Acceptance(), SessionAcceptance()
     for signal, accepted in events:
         acceptance.observe(signal, accepted, local)

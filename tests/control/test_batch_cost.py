@@ -174,7 +174,7 @@ def test_many_rows_are_kept_for_large_drafts_and_not_for_small_ones(
 
 @given(machines, few, shares)
 def test_a_draft_of_nothing_is_free(known: Costs, before: int, repaid: float | None) -> None:
-    """Whatever was before it."""
+    """After any forward before it."""
     assert batch_cost(known, 1, before, repaid=repaid).rise(1, 0, 500.0) == 0
 
 

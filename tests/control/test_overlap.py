@@ -79,7 +79,7 @@ def test_where_a_device_is_shared_it_is_tried_and_left() -> None:
 
 
 def test_contention_is_what_is_measured() -> None:
-    """Whatever was believed before: a shared device with room, and one that only seems apart."""
+    """On a shared device with room, and on one that only seems apart, after any belief."""
     roomy, narrow = overlap(shared=True), overlap()
     windows(roomy, 4000, 0.0)
     windows(narrow, 1000, 1.0)

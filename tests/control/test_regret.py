@@ -61,7 +61,7 @@ def test_the_pace_follows_a_throttled_machine_and_no_outlier(
 
 @given(st.lists(seconds, min_size=1, max_size=40))
 def test_the_pace_lies_between_what_was_measured(spans: list[float]) -> None:
-    """Whatever comes in whatever order."""
+    """For any measurements in any order."""
     pace = PlainBaseline()
     for span in spans:
         pace.measured(span, 1.0)

@@ -19,7 +19,7 @@ seconds = st.floats(0, 0.1)
 
 @given(st.lists(seconds, max_size=200))
 def test_what_brings_nothing_is_asked_every_eighth_time(before: list[float]) -> None:
-    """Whatever was before; and each time again once it brings more than it takes."""
+    """After any history; and each time again once it brings more than it takes."""
     asking = SlowSource(2 * TAKES)
     for brought in before:
         asking.brought(brought)

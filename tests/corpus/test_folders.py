@@ -76,7 +76,7 @@ def test_hidden_large_and_linked_files_are_left_out(tmp_path: Path) -> None:
     "credentials.json", "aws-credentials.csv", "secrets.yaml", "token", "db.kdbx", "main.tfstate",
 ])  # fmt: skip
 def test_a_file_with_a_name_of_secrets_is_left_out(tmp_path: Path, name: str) -> None:
-    """Whatever it says, and without being opened."""
+    """Its contents do not matter: it is not opened."""
     put(tmp_path, name)
     found = walked(tmp_path)
     assert (names(found), found.left_out) == (set(), {"secret": 1})

@@ -142,7 +142,7 @@ def test_names_of_other_bytes_leave_an_index_whole(tmp_path: Path) -> None:
 
 
 def test_an_index_is_the_owners_alone(tmp_path: Path) -> None:
-    """Whatever the umask: 0600 in a directory of 0700; nothing is left beside it."""
+    """Under any umask: 0600 in a directory of 0700; nothing is left beside it."""
     old = os.umask(0)
     try:
         path = tmp_path / "cache" / "corpus" / "an.index"

@@ -99,7 +99,7 @@ def test_a_saved_slot_comes_back_in_another_place_and_after_a_restart(
      " a", "a ", "a.", "c:d", "a*", "\x7f", "\u202e"],
 )  # fmt: skip
 def test_a_name_never_leads_out_of_the_directory(real: Any, tmp_path: Path, name: str) -> None:
-    """Whatever it is, with save and with restore: 400, and nothing was written."""
+    """With save and with restore: 400, and nothing was written."""
 
     async def scene() -> None:
         async with real() as it:

@@ -121,7 +121,7 @@ def test_one_odd_answer_changes_no_prediction() -> None:
 def test_a_prediction_lies_among_the_last_answers_and_under_the_limit(
     answers: list[int], limit: int
 ) -> None:
-    """Whatever came before the last 16 answers is forgotten."""
+    """All before the last 16 answers is forgotten."""
     lengths = Lengths()
     for tokens in answers:
         lengths.observe("a", "chat", tokens)

@@ -112,7 +112,7 @@ def test_a_chunk_of_prefill_is_bounded_in_time(
 def test_beside_a_stream_no_chunk_lasts_long_on_any_machine(
     base: float, share: float, noise: list[float], prompt: int
 ) -> None:
-    """Whatever a decode costs, and one more row of it, and however that varies, from the first on.
+    """For any cost of a decode and of one more row, and any variation, from the first one on.
 
     A row may be taken for as cheap as it ever was, and one row is the least.
     """

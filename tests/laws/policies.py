@@ -167,7 +167,7 @@ class Padding(FixedDepth):
         self._random = np.random.default_rng(7)
 
     def padded(self, rows: int) -> int:
-        """Whatever comes out."""
+        """A random number of rows more."""
         more = self._step * int(self._random.integers(self._most + 1))
         self.added += more
         return rows + more

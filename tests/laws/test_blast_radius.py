@@ -233,7 +233,7 @@ def test_a_failed_round_is_not_an_observation(harness: Harness) -> None:
 def test_a_request_that_cannot_begin_gives_its_slot_back(
     harness: Harness, texts: list[list[Token]]
 ) -> None:
-    """Whatever is wrong with it: the next ones have all slots."""
+    """The next requests have all slots."""
     engine = harness.engine({}, FixedDepth(0))
     hollow = replace(harness.request(PROMPTS[0], SEEDED), sampling=None)  # type: ignore[arg-type]
     for _ in range(SLOTS + 1):

@@ -56,7 +56,7 @@ def shifting(
 def test_something_is_forgotten_and_something_behind_it_stays(
     length: int, keep: int, count: int, context: int
 ) -> None:
-    """Whatever is asked for: at least one token goes, and at least one behind it stays."""
+    """At least one token goes, and at least one behind it stays, for any request."""
     if length < 2:
         return
     kept, gone = forgotten(length, context, keep, count)

@@ -163,7 +163,7 @@ class _Failing(SimulatedBackend):
 
 @pytest.mark.parametrize("forward", [1, 2, 4, 7])
 def test_after_a_failed_forward_the_next_draft_is_read_anew(harness: Harness, forward: int) -> None:
-    """Whatever the slot holds then, nothing is believed to have been read."""
+    """The drafter counts nothing as read, whatever the slot holds."""
     drafter = _drafter(harness, _Failing(harness.draft_memory, forward))
     text = harness.request(PROMPTS[0], CHAINS["greedy"]).prompt
     session = drafter.open(0, text, Sampler(CHAINS["greedy"]))

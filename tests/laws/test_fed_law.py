@@ -299,7 +299,7 @@ def test_a_reused_prefix_is_drafted_behind(kind: str, tmp_path: Path) -> None:
 
 
 def test_gaps_change_no_token(by_chance: Fed) -> None:
-    """Whatever is left out of a text between two drafts."""
+    """Any part of a text may be left out between two drafts."""
     requests = asked(by_chance.harness, "greedy")
     plain = [
         output(each) for each in finish(by_chance.harness.engine({}, FixedDepth(0)), list(requests))

@@ -25,7 +25,7 @@ from localspec.types import SamplingParams, SpeculationParams
 
 LONG = 2 * INDEXED + 100
 REPEATING = SamplingParams(temperature=0, logit_bias={60: 1000.0})
-"""Whatever a tiny model would say: with a text that it has read it goes on."""
+"""A tiny model goes on with a text that it has read, whatever it would say."""
 
 
 @contextmanager

@@ -170,7 +170,7 @@ pytestmark = pytest.mark.skipif(not ours.states, reason="llama.cpp without Local
 
 @pytest.mark.parametrize("kind", sorted(KINDS))
 def test_states_and_taps_are_those_of_a_context_of_vectors(kind: str, tmp_path: Path) -> None:
-    """Whatever shares the forward, and whichever of its rows want logits."""
+    """In any forward, with any of its rows wanting logits."""
     model = Model.load(KINDS[kind](tmp_path / "model.gguf"))
     layers = tuple(range(1, model.n_layer))
     with both(model, Taps(layers), context=192) as (context, plain, reference):

@@ -340,7 +340,7 @@ ENGINE = [
         ),
     ),
     Mutant(
-        "tariff: slots with memories of their own share any forward",
+        "batch cost: slots with memories of their own share any forward",
         "localspec/control/batch_cost.py",
         "        made = forwards(dict(enumerate(rows)), self.layout, self.costs.snapshots)",
         "        made = [sum(rows)]",

@@ -60,7 +60,7 @@ def walk(constraint: GrammarConstraint, seed: int, limit: int = 2000) -> str:
 
 @pytest.mark.parametrize("seed", range(20))
 def test_a_random_walk_writes_json_of_the_schema(vocabulary: Vocabulary, seed: int) -> None:
-    """Whatever is drawn from the masks, the finished text parses and fits the schema."""
+    """The finished text parses and fits the schema, whatever is drawn from the masks."""
     answer = json.loads(walk(opened(vocabulary, strict(SCHEMA)), seed))
     assert set(answer) == {"ok", "n"}
     assert isinstance(answer["ok"], bool)

@@ -55,7 +55,7 @@ def model(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
 def test_a_grammar_of_one_text_allows_that_text_alone(
     model: Model, rule: dict[str, object], wanted: str, seed: int
 ) -> None:
-    """Whatever tokens are chosen among those allowed, and those that are forced."""
+    """By any choice of allowed tokens, and by those that are forced."""
     words = Vocabulary(model.n_vocab, model.piece, model.eog, model.plain_tokens)
     source = grammar.source(rule)
     assert source is not None

@@ -81,7 +81,7 @@ def test_without_torch_it_is_said(tmp_path: Path) -> None:
 
 
 def test_a_file_of_places_goes_on_where_it_ended(tmp_path: Path) -> None:
-    """Whatever length it was cut to: whole texts stay, the rest is made anew, once each."""
+    """Cut at any length: whole texts stay, the rest is made anew, once each."""
     found = [Text(np.arange(10, dtype=np.int32), start) for start in (4, 9, 1, 5)]
     asked: list[int] = []
 

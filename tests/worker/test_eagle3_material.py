@@ -161,7 +161,7 @@ def test_three_different_layers_are_tapped(layers: int) -> None:
 
 @pytest.mark.parametrize("width", [64, 128, 256, 896, 1536, 2048, 3584, 4096, 5120])
 def test_sizes_fit_each_other(width: int) -> None:
-    """Whatever the width: heads divide it, groups divide heads, blocks divide all."""
+    """For any width: heads divide it, groups divide heads, blocks divide all."""
     found = shape.sizes(width, words=96)
     assert width % found.heads == 0
     assert found.heads % found.groups == 0
@@ -188,7 +188,7 @@ def test_a_shape_is_chosen_by_the_target(tmp_path: Path) -> None:
 
 @given(agreements=st.lists(st.floats(0, 1), min_size=MOST_ROUNDS, max_size=MOST_ROUNDS + 5))
 def test_every_training_ends(agreements: list[float]) -> None:
-    """Whatever it measures; bounds of what is left hold, and the rate ends low."""
+    """For any measurements; bounds of what is left hold, and the rate ends low."""
     schedule, given, bounds = Schedule(7), iter(agreements), []
     while not schedule.over:
         assert 0 < schedule.rate <= RATE

@@ -48,7 +48,7 @@ def status_words(load: Load) -> tuple[str, str]:
 def test_the_first_load_decides_and_the_next_ones_obey(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: GGMLQuantizationType
 ) -> None:
-    """Whatever is on disk is in force, so that a machine keeps its answers.
+    """The verdict on disk is in force, so that a machine keeps its answers.
 
     On most CPUs rows of the one type agree and are strict for nothing, and those of the other do
     not, which is known before anything is probed.

@@ -46,7 +46,7 @@ def test_what_was_slow_once_is_tried_again(token: float, medium: Medium) -> None
 
 @given(st.lists(st.tuples(st.floats(), st.integers(-5, 100)), max_size=20))
 def test_no_measurement_breaks_it(measured: list[tuple[float, int]]) -> None:
-    """Whatever a clock says, times stay times; and they survive a file."""
+    """Times stay times, whatever a clock says; and they survive a file."""
     cost = LoadingCost()
     for seconds, count in measured:
         cost.read(count, seconds)

@@ -28,7 +28,7 @@ def worker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Worker]:
 
 
 def test_drafts_change_nothing_that_a_mixture_says(worker: Worker) -> None:
-    """Whatever experts the drafted rows wake beside each other."""
+    """Any experts may be chosen for the drafted rows."""
     plain = worker.one(PROMPT, max_tokens=40, speculation=SpeculationParams(mode="off"))
     fast = worker.one(PROMPT, max_tokens=40, speculation=SpeculationParams(mode="always"))
     assert (fast.text, fast.tokens) == (plain.text, plain.tokens)

@@ -114,7 +114,7 @@ def access_control(
 
 
 def _of_one_page(request: web.Request) -> bool:
-    """Whether it has at most one Origin: with two, the wrong one could be checked."""
+    """Whether a request has at most one Origin: with two, the wrong one could be checked."""
     return len(request.headers.getall("Origin", [])) <= 1
 
 

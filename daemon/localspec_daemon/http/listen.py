@@ -50,18 +50,18 @@ class Listener(socket.socket):
     _reserve: int | None = None
 
     def listen(self, _accepts: int = 0, /) -> None:
-        """As socket.listen, always with a backlog of BACKLOG."""
+        """Delegate to socket.listen, always with a backlog of BACKLOG."""
         super().listen(BACKLOG)
         if self._reserve is None:
             self._reserve = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
 
     def close(self) -> None:
-        """As socket.close."""
+        """Delegate to socket.close."""
         self._give_reserve()
         super().close()
 
     def accept(self) -> tuple[socket.socket, object]:
-        """As socket.accept. Raises ConnectionAbortedError for a refused connection."""
+        """Delegate to socket.accept. Raises ConnectionAbortedError for a refused connection."""
         try:
             connection, address = super().accept()
         except OSError as error:

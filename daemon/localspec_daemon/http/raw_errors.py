@@ -46,7 +46,7 @@ class HttpConnection(RequestHandler):
         self._latest: StreamReader | None = None  # the body of the latest request
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """It was accepted. One by TCP has seconds to show the token."""
+        """Register a new connection; one by TCP has seconds to show the token."""
         super().connection_made(transport)
         on_socket = transport.get_extra_info("socket").family == socket.AF_UNIX
         self._connections.add(self, on_socket=on_socket)
@@ -54,7 +54,7 @@ class HttpConnection(RequestHandler):
             self._start_token_timer()
 
     def connection_lost(self, exc: BaseException | None) -> None:
-        """It was closed."""
+        """Forget a connection that was closed."""
         self._connections.remove(self)
         for timer in (self._token_timer, self._reader_timer):
             if timer:
@@ -76,7 +76,7 @@ class HttpConnection(RequestHandler):
         return self.transport is not None and reads(self.transport.get_extra_info("socket"))
 
     def _abort_unread(self) -> None:
-        """Who has left meanwhile is sent nothing more; the event loop hears nothing of that."""
+        """Abort where the caller has left: the event loop does not notice that by itself."""
         if self.transport is None:
             return
         if self._is_read():

@@ -55,7 +55,7 @@ def both(route: Route) -> tuple[Route, Route]:
 
 @dataclass(frozen=True, slots=True)
 class Family:
-    """Whose errors a path speaks: how they are made and what they are."""
+    """A family of APIs by its errors: its name, how they are made, and their type."""
 
     name: str
     errors: Callable[[LocalSpecError], Json]

@@ -24,7 +24,7 @@ from localspec_daemon.http.tokens import decoded
 PATH = "/web/highlight"
 MAX_BLOCKS = 64
 MAX_CHARS = 64 * 1024
-"""Of one block; more than anybody reads for its colours."""
+"""Most characters of one coloured block."""
 MAX_SECONDS = 3.0
 _COMMAND = (sys.executable, "-P", "-m", "localspec_daemon.page.painter")
 ONE_AT_A_TIME: web.AppKey[asyncio.Semaphore] = web.AppKey("colours", asyncio.Semaphore)

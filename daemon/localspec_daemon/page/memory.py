@@ -1,4 +1,4 @@
-"""Which browsers were let in, kept for the daemon after this one: its page's tabs go on by that."""
+"""Keeps the hashes of admitted browsers on disk, so that tabs survive a restart."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who has opened the page: codes for a browser's first visit, then a cookie and a key. Pure.
+"""Admits browsers to the page: a code for the first visit, then a cookie and a key. Pure.
 
 A code is in an address, and addresses are kept in histories: each is good once, and for a minute.
 

@@ -62,7 +62,7 @@ class LoadingModel:
 
 
 class Admit(NamedTuple):
-    """It may load once the models in `leave` are unloaded; `room` is its memory then."""
+    """The verdict that a model may load once those in `leave` are unloaded, into `room`."""
 
     leave: tuple[Resident, ...]
     room: Memory

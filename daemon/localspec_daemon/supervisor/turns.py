@@ -12,7 +12,7 @@ from localspec_daemon.supervisor.broadcast import Broadcast
 
 @dataclass
 class Turns:
-    """So many requests at a time; the others wait. Lives on the event loop's thread."""
+    """Lets `count` requests go on at a time; the others wait. On the event loop's thread."""
 
     count: int
     _line: list[str] = field(default_factory=list)

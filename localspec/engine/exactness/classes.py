@@ -233,7 +233,7 @@ class CountingBackend:
         return np.zeros((sum(row.wants_logits for row in rows), 1), dtype=np.float32)
 
     def truncate(self, _slot: int, length: int) -> int:
-        """As long as it was asked for."""
+        """Returns `length`: nothing is held."""
         return length
 
     def checkpoint(self, slot: int, *, lasting: bool = False) -> None:
@@ -377,7 +377,7 @@ def _detail(shape: Shape, limit: str) -> str:
 
 
 def _unforgetting(target: Backend) -> Shape:
-    """For a memory that cannot go back: whatever was decoded there, stays."""
+    """The class of a memory that cannot forget: plain decoding, not probed."""
     detail = "not probed, for this model's memory cannot forget rows; nothing is drafted"
     return Shape(1, target.max_rows, "none", detail=detail)
 

@@ -31,20 +31,20 @@ class SeparateBackend:
 
     @property
     def context(self) -> int:
-        """As the target has it."""
+        """The target's own value."""
         return self._target.context
 
     @property
     def snapshots(self) -> int:
-        """As the target has them."""
+        """The target's own value."""
         return snapshots_of(self._target)
 
     def has_room(self, rows: Sequence[Row]) -> bool:
-        """As the target has it."""
+        """Delegate to the target."""
         return isinstance(self._target, CapacityBackend) and self._target.has_room(rows)
 
     def decode(self, rows: Sequence[Row]) -> Floats:
-        """As the target does, slot by slot.
+        """Delegate to the target, slot by slot.
 
         Raises:
             NoRoom: there are no cells for some of them. Nothing was changed, but for memory that
@@ -77,11 +77,11 @@ class SeparateBackend:
         return getattr(self._target, "states", None), getattr(self._target, "features", None)
 
     def truncate(self, slot: int, length: int) -> int:
-        """As the target does."""
+        """Delegate to the target."""
         return self._target.truncate(slot, length)
 
     def checkpoint(self, slot: int, *, lasting: bool = False) -> None:
-        """As the target does."""
+        """Delegate to the target."""
         self._target.checkpoint(slot, lasting=lasting)
 
 

@@ -86,14 +86,14 @@ class Cells:
         return max(held) * self._parts if self.streams else sum(held)
 
     def grown(self, needed: int) -> int:
-        """The size to grow to: twice as often as it takes, at most what may be."""
+        """The size to grow to: doubled until `needed` fits, at most `most`."""
         size = self.now
         while size < needed:
             size *= 2
         return min(self._whole(size), self.most)
 
     def fail(self, size: int) -> None:
-        """There is no memory for `size`: from now on that is known, and less is foreseen."""
+        """Lower the limit after an allocation of `size` failed, and forget what was foreseen."""
         self.most = max(self.now, self._whole(min(self.most, size) // 2 - 1))
         self.foreseen = [0] * len(self.held)
 

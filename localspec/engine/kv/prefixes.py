@@ -97,10 +97,10 @@ class PrefixSource(Protocol):
         """Keep a copy."""
 
     def loaded(self, model: str, found: FoundPrefix, tokens: int, seconds: float) -> None:
-        """It was taken over in so many seconds: so many tokens need not be read."""
+        """Note that `tokens` tokens were loaded in `seconds`, and are not read."""
 
     def read(self, tokens: int, seconds: float) -> None:
-        """So many tokens of prompts were read in one forward, with nothing else in it."""
+        """Note how long a forward of prompt tokens alone took."""
 
 
 class Prefixes:
@@ -126,7 +126,7 @@ class Prefixes:
         self.source: PrefixSource | None = None
 
     def lose(self, slot: int, shared: int = 0) -> None:
-        """Before an idle slot loses its text but for the first `shared` tokens: keep a copy."""
+        """Keep a copy of an idle slot that is about to lose all but its first `shared` tokens."""
         if len(self._slots[slot].tokens) >= shared + LEAST_TOKENS:
             self.keep(slot)
 

@@ -163,7 +163,7 @@ class Checkpoints:
         return sum(len(each.state) for kept in self._lasting.values() for each in kept)
 
     def latest(self, slot: int, length: int) -> Checkpoint | None:
-        """That of most tokens, but not of more than `length`."""
+        """The longest copy of at most `length` tokens."""
         held = [each for each in self.held(slot) if each.length <= length]
         return max(held, key=lambda each: each.length, default=None)
 
@@ -209,7 +209,7 @@ def _thin(kept: list[Checkpoint]) -> None:
 
 
 def dispensable(lengths: Sequence[int]) -> int:
-    """Which of these copies, the shortest first, is missed least: not the first, nor the last.
+    """The index of the copy that is missed least, neither the first nor the last.
 
     Without one, what lies between it and the copy before is read again. That matters less the
     farther it is from the end: there texts part most often. Of two the first goes.
@@ -254,7 +254,7 @@ class RereadingBackend:
 
     @property
     def context(self) -> int:
-        """As the target has it."""
+        """The target's own value."""
         return self._target.context
 
     @property
@@ -264,7 +264,7 @@ class RereadingBackend:
         return found
 
     def decode(self, rows: Sequence[Row]) -> Floats:
-        """As the target does."""
+        """Delegate to the target."""
         logits = self._target.decode(rows)
         for row in rows:
             self._tokens[row.slot][row.position :] = [row.token]
@@ -280,7 +280,7 @@ class RereadingBackend:
         return length
 
     def checkpoint(self, slot: int, *, lasting: bool = False) -> None:
-        """As the target does."""
+        """Delegate to the target."""
         self._target.checkpoint(slot, lasting=lasting)
 
 
@@ -312,7 +312,7 @@ class StateCopies:
     def prepare(
         self, sessions: Sequence[Session], shares: Sequence[Share], padding: int = 0
     ) -> list[int]:
-        """Before a forward; how many cells each session's memory will hold after it.
+        """Make the copies a forward may need. Returns each session's cells after it.
 
         There are copies where drafts may be wrong by more than snapshots take back, and lasting
         ones where the next prompt of that client may part from this one: where reading goes on
@@ -361,7 +361,7 @@ class StateCopies:
         return taken_back({session.slot: share.rows for session, share in pairs}, snapshots)
 
     def settle(self, sessions: Sequence[Session], held: Sequence[int]) -> None:
-        """After a forward: each session's memory holds `held` tokens, and `cached` are its text."""
+        """Take each session back from `held` cells to its text, after a forward."""
         began, copies = self._clock(), self.copies
         for session, there in zip(sessions, held, strict=True):
             if (wanted := session.cached) < there:

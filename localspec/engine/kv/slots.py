@@ -121,7 +121,7 @@ class SlotTexts:
 
 
 def fitting(needs: Sequence[int], cells: int) -> tuple[list[int], int]:
-    """Which sessions go on while a cache of so many cells is shared, and the cells that remain.
+    """Choose the sessions that fit into a shared cache. Returns them and the cells left.
 
     `needs` are the cells of each session, the oldest first. The oldest always goes on, so that all
     come to their end; one that does not fit beside those before it waits.

@@ -223,7 +223,7 @@ class Context(SlotMemory, VectorContext):
         self._cells.foreseen[slot] = tokens
 
     def _make_room(self, rows: Sequence[Row]) -> None:
-        """See that these rows find cells: by growing, then by forgetting. Raises NoRoom."""
+        """Make cells for these rows: grow, then forget idle texts. Raises NoRoom."""
         cells = self._cells
         if cells.now < (foreseen := cells.grown(cells.wanted(rows))) <= KEPT_CELLS:
             self._grow(foreseen)  # once, while there is little to take over
@@ -350,7 +350,7 @@ class Context(SlotMemory, VectorContext):
             return int(native.llama_decode(self._handle, self._batch))
 
     def narrow(self, words: Shortlist) -> bool:
-        """From now on logits are those of these words, and `UNSAID` of all others; whether so.
+        """Compute only the logits of these words from now on. Returns whether that works here.
 
         For a draft model: they are learned from all that it reads, and while it reads too many new
         ones it speaks of all. So does a head that our kernels do not compute. Leaves slot 0 empty.
@@ -364,7 +364,7 @@ class Context(SlotMemory, VectorContext):
         return self._words is not None
 
     def tap(self, taps: Taps) -> bool:
-        """From now on there are `features`; whether so (`Vectors`). Empties slot 0."""
+        """Begin to give `features`. Returns whether the model has them. Empties slot 0."""
         if self._vectors.tap(taps):
             self.truncate(0, 0)
             self.decode([Row(0, 0, 0, wants_logits=True)])

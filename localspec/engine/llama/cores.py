@@ -57,7 +57,7 @@ def quota(root: Path = _HERE) -> float:
 
 
 def _limit(group: Path) -> float:
-    """Of one control group; a container may not see those above its own."""
+    """The CPU limit of one control group; a container may not see those above its own."""
     for names in (("cpu.max",), ("cpu.cfs_quota_us", "cpu.cfs_period_us")):
         try:
             words = " ".join((group / name).read_text(encoding="ascii") for name in names).split()

@@ -48,9 +48,9 @@ class EarlyExit:
         return self.whole.held[slot]
 
     def decode(self, rows: Sequence[Row]) -> Floats:
-        """As the context does, by the first layers. Raises what it raises."""
+        """Delegate to the context, by the first layers. Raises what it raises."""
         return self.whole.decode_early(rows, self.layers)
 
     def truncate(self, slot: int, length: int) -> int:
-        """As the context does."""
+        """Delegate to the context."""
         return self.whole.truncate(slot, length)

@@ -102,7 +102,7 @@ class KernelInfo:
 
     @contextmanager
     def listing(self, outputs: int, runs: NDArray[np.int32]) -> Iterator[None]:
-        """Of products with so many outputs compute these runs of 16 alone (`shortlist.h`).
+        """Compute only these runs of 16 of products with so many outputs (`shortlist.h`).
 
         All others are `UNSAID`. Where a product is not by our kernels, everything is computed. One
         forward at a time in a process, and this around it.

@@ -73,7 +73,7 @@ class Vectors:
         self._rows = self._outputs = 0
 
     def show(self) -> bool:
-        """From now on there are `states`; whether so. Never of a model of one vector for a text."""
+        """Begin to give `states`. Returns whether that works: never of a model that embeds."""
         pooling = native.llama_pooling_type(self.handle)
         able = ours.states or not self._model.has_state
         self._shows = pooling == native.LLAMA_POOLING_TYPE_NONE and able
@@ -89,7 +89,7 @@ class Vectors:
         return True
 
     def settle(self) -> bool:
-        """After the first forward with taps: whether its graph had them; else there are none."""
+        """Whether the first forward with taps gave them; otherwise they are removed."""
         if self.features is None:
             self._taps = Taps()
         return bool(self._taps.vectors)

@@ -68,7 +68,7 @@ class Asking:
     def proposals(
         self, sessions: list[Session], context: int, other_rows: int, before: int, spare: int
     ) -> Proposals:
-        """As `Drafting.propose`; where all are calm no drafts, and views after `look`."""
+        """The drafts of a round, planned ahead where possible; none where all sessions are calm."""
         prepared, self._next = self._next, None
         self._unseen = self._running = self._prepared = None
         self._bounds = context, spare
@@ -139,7 +139,7 @@ class Asking:
             self._prepare_neural(session, later, used)
 
     def _prepare_copy(self, session: Session, draft: Draft, view: View, later: View) -> bool:
-        """For the case that all of the draft is accepted and a copy foretells the bonus token.
+        """Plan the next round in case all is accepted and a copy predicts the bonus token.
 
         Returns whether there is such a copy.
         """
@@ -157,7 +157,7 @@ class Asking:
         return True
 
     def _prepare_neural(self, session: Session, later: View, before: int) -> None:
-        """For whatever comes. A source that has a backlog to read is asked with all others."""
+        """Plan the next round with neural sources, whatever this one accepts."""
         self._weighed = True
         if not later.neural:
             return

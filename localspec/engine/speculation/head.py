@@ -59,7 +59,7 @@ class Head:
 
     sentence = "feature head"
     depth = sys.maxsize
-    """It may be given what it said for as long as anybody likes."""
+    """It predicts from its own predictions any number of times."""
 
     def __init__(
         self, products: Products, maps: HeadMaps, embedding: Stored, output: Stored

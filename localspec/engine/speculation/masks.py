@@ -35,7 +35,7 @@ class Masks:
         return int(min(STEP_SECONDS / max(self._seconds, 1e-6) / 2, 1 << 16))
 
     def mask(self, path: Sequence[Token]) -> NDArray[np.bool_] | None:
-        """As the grammar says."""
+        """Delegate to the grammar."""
         began = self._clock()
         allowed = self._inner.mask(path)
         seconds = self._clock() - began
@@ -43,9 +43,9 @@ class Masks:
         return allowed
 
     def forced(self, path: Sequence[Token]) -> Sequence[Token]:
-        """As the grammar says."""
+        """Delegate to the grammar."""
         return self._inner.forced(path)
 
     def commit(self, tokens: Sequence[Token]) -> None:
-        """As the grammar does."""
+        """Delegate to the grammar."""
         self._inner.commit(tokens)

@@ -14,7 +14,7 @@ class StateBackend(Backend, Protocol):
 
     @property
     def states(self) -> Floats | None:
-        """Of the latest `decode` and valid as long as its logits: (rows wanting them, width).
+        """The states of the latest `decode`, (rows wanting logits, width), valid as its logits are.
 
         None where they were not looked at, as of forwards in which some row wants no logits in a
         build without LocalSpec's edits of llama.cpp.
@@ -52,7 +52,7 @@ class FeatureHead(Protocol):
 
     @property
     def depth(self) -> int:
-        """As above."""
+        """The most tokens that it predicts one behind the other."""
 
     @property
     def sentence(self) -> str:
@@ -80,7 +80,7 @@ def feed(opened: DraftSession, start: int, features: Floats) -> None:
 
 
 def commit(opened: DraftSession, tokens: Sequence[Token], state: Floats | None) -> None:
-    """Which tokens have become part of the text; and of which state the last one came, if known."""
+    """Tell a drafter the committed tokens, and the state that the last one came of, if known."""
     opened.commit(tokens)
     watch = getattr(opened, "watch", None)  # asked each round: isinstance of a protocol takes 15 us
     if watch is not None and state is not None:

@@ -49,7 +49,7 @@ class Forward(NamedTuple):
     features: Floats | None = None
 
     def head(self, count: int) -> Forward:
-        """Of the first rows, all of which want logits or none; a view."""
+        """A view of the first rows, all of which want logits or none."""
         states, features = (
             None if each is None else each[:count] for each in (self.states, self.features)
         )

@@ -35,7 +35,7 @@ class Schedule:
 
     @property
     def rate(self) -> float:
-        """Of the next step."""
+        """The learning rate of the next step."""
         if self.cooling is None:
             return RATE * min(1.0, (self.step + 1) / min(FEWEST_STEPS, self.each))
         done = (self.step - self.cooling) / (_COOLING_ROUNDS * self.each)
