@@ -14,6 +14,10 @@ from localspec.catalog.registry import Registry, Resolved
 from localspec.catalog.transfer import Report, Step, building
 from localspec.errors import LocalSpecError, ModelError
 
+_WITHOUT_KERNELS = frozenset({"F32", "F16", "BF16", "Q4_1", "Q5_0", "Q5_1"})
+"""Element types that LocalSpec has no kernels for, and whose INT4 is no larger: SmolLM2 135M takes
+7.8 ms for a token in Q4_1 and 4.8 in Q4_0, 18 and 6.7 for four rows (two cores of a Zen 4)."""
+
 
 def ensure_pair(
     name: str, directory: Path, on_progress: Report, *, draft_required: bool = False
@@ -80,6 +84,26 @@ def _build(entry: Entry, made: Path, on_progress: Report, *, keep_source: bool) 
     return result
 
 
+def int4_draft(name: str, directory: Path, on_progress: Report) -> str:
+    """The name of a draft as it decodes fastest: `name` itself, or an INT4 copy, made if missing.
+
+    Raises UnknownModel and the errors of quantizing.
+    """
+    path = Registry(directory).resolve(name).target_path
+    matrices = [each for each in header.read(path).tensors if len(each.shape) > 1]
+    slow = sum(each.num_bytes for each in matrices if each.type.name in _WITHOUT_KERNELS)
+    if 2 * slow <= sum(each.num_bytes for each in matrices):
+        return name
+    made = _quantized_name(path, directory, "q4_0")
+    if not made.exists():
+        quantize_model(name, directory, on_progress, kind="q4_0")
+    return made.stem
+
+
+def _quantized_name(path: Path, directory: Path, kind: str) -> Path:
+    return directory / f"{path.stem.lower().removesuffix(f'-{kind}')}-{kind}.gguf"
+
+
 def quantize_model(
     name: str, directory: Path, on_progress: Report, *, kind: str, threads: int = 0
 ) -> Quantized:
@@ -89,8 +113,7 @@ def quantize_model(
     """
     registry = Registry(directory)
     found = registry.resolve(name)
-    stem = found.target_path.stem.lower()
-    made = directory / f"{stem.removesuffix(f'-{kind}')}-{kind}.gguf"
+    made = _quantized_name(found.target_path, directory, kind)
     if made.exists():
         raise ModelError(
             f"{made.name} is already here.", fix=f"Remove it first: localspec models rm {made.stem}"

@@ -18,6 +18,7 @@ from localspec.catalog import (
     header,
     pairing,
     partner,
+    prepare,
     repository,
     templates,
 )
@@ -213,8 +214,7 @@ def find_draft(
 ) -> None:
     """Attach the best draft that is here; else fetch or offer the one that the catalog names."""
     if known := partner.here(path, registry):
-        registry.attach(path.stem, known.name)
-        _say(f"{known.name} drafts for it: {_promise(known)}.")
+        _attach(path, known.name, registry, as_json=as_json)
         return
     suitable = partner.elsewhere(names)
     if suitable is None:
@@ -251,7 +251,19 @@ def _fetch_draft(target: Path, suitable: Partner, registry: Registry, *, as_json
             acquire.discard(path)
         raise
     acquire.finish(found, path)
-    registry.attach(target.stem, path.stem)
+    _attach(target, path.stem, registry, as_json=as_json)
+
+
+def _attach(target: Path, name: str, registry: Registry, *, as_json: bool) -> None:
+    """Let that model draft for the target, as INT4; as it is where that cannot be had."""
+    try:
+        with shown(as_json=as_json) as report:
+            name = prepare.int4_draft(name, registry.directory, report)
+    except LocalSpecError as error:
+        _say(f"{name} is not made INT4: {error}")
+    registry.attach(target.stem, name)
+    share = registry.find(name).size_bytes / registry.find(target.stem).size_bytes
+    _say(f"{name} drafts for it: {_promise(Partner(name, share))}.")
 
 
 def _promise(known: Partner) -> str:
