@@ -8,8 +8,10 @@ import threading
 from pathlib import Path
 from typing import Any
 
+import gguf
 import msgspec
 import pytest
+import tiny
 from machine import children_of
 
 from localspec.catalog import header, pairing, prepare, quantize
@@ -46,6 +48,22 @@ def test_the_draft_is_fetched_built_and_its_source_removed(
     assert prepare.ensure_entry(draft_entry, tmp_path, steps) is None
     assert steps == []
     assert hub.ranges == [None]
+
+
+@pytest.mark.parametrize("kind", ["F16", "Q4_1", "Q5_0", "Q8_0", "Q4_0"])
+def test_a_draft_without_kernels_is_made_int4(tmp_path: Path, steps: Any, kind: str) -> None:
+    """Once; what was here stays, and one that has kernels drafts as it is."""
+    quantization = gguf.GGMLQuantizationType[kind]
+    tiny.build(tmp_path / "small.gguf", quantization=quantization)
+    name = prepare.int4_draft("small", tmp_path, steps)
+    assert name == ("small" if kind in {"Q8_0", "Q4_0"} else "small-q4_0")
+    made = header.read(tmp_path / f"{name}.gguf")
+    kinds = {each.type.name for each in made.tensors if len(each.shape) > 1}
+    assert kinds == {"Q8_0" if kind == "Q8_0" else "Q4_0"}
+    steps.clear()
+    assert prepare.int4_draft("small", tmp_path, steps) == name
+    assert steps == []
+    assert (tmp_path / "small.gguf").exists()
 
 
 def test_a_source_that_the_user_wants_is_kept(
