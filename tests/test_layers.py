@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import ast
 import graphlib
+import re
 import subprocess
 import sys
 from collections.abc import Iterable, Iterator
@@ -302,6 +303,37 @@ def test_the_glossary_is_in_alphabetical_order() -> None:
     lines = [line.split("|") for line in page.splitlines() if line.startswith("| ")]
     terms = [line[1].strip().casefold() for line in lines if line[1].strip() not in {"term", "---"}]
     assert terms == sorted(set(terms))
+
+
+def names_in(tree: ast.AST) -> Iterator[str]:
+    """Functions, classes, methods, constants and fields of a file."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            yield node.name
+        elif isinstance(node, ast.Assign):
+            yield from (target.id for target in node.targets if isinstance(target, ast.Name))
+        elif isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
+            yield node.target.id
+
+
+def named_in(page: str) -> list[tuple[str, str]]:
+    """Each `file.py` and `file.py: name` of a page, which may be broken at the end of a line."""
+    found = re.findall(r"`([\w/]+\.(?:py|h|cpp))(?::\s+(\w+))?`", page)
+    return [(path, name) for path, name in found if Path(path).stem != "NAME"]
+
+
+def test_what_the_documents_name_is_there() -> None:
+    """A file named in docs/ exists, and has the function, class or constant named behind it."""
+    pages = [path for path in (REPOSITORY / "docs").rglob("*.md") if path.name != "help.md"]
+    files = subprocess.check_output(["git", "ls-files"], text=True, cwd=REPOSITORY).splitlines()
+    wrong = []
+    for page in (REPOSITORY / "README.md", *pages):
+        for path, name in named_in(page.read_text(encoding="utf-8")):
+            fits = [REPOSITORY / file for file in files if f"/{file}".endswith(f"/{path}")]
+            texts = [file.read_text(encoding="utf-8") for file in fits]
+            if not fits or (name and not any(name in names_in(ast.parse(t)) for t in texts)):
+                wrong.append(f"{page.name}: {path} {name}".rstrip())
+    assert wrong == []
 
 
 @pytest.mark.parametrize(
