@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
 
 import click
 
-from localspec.cli import chosen
+from localspec.cli import chosen, footer
 from localspec.cli.columns import columns, hung
 from localspec.cli.waiting import stage
 from localspec.client import Json, other_version
@@ -209,7 +208,7 @@ def _speculation_rows(model: Json) -> Iterator[tuple[str, str]]:
         accepted = (model.get("accepted") or {}).get(source, 0)
         yield "accepted", f"{source} {accepted} of {drafted}{share(accepted, drafted)}"
     if model.get("routing"):
-        yield "requests", ", ".join(f"{count} {reason}" for reason, count in _counts(model))
+        yield "requests", "; ".join(_requests(model["routing"]))
 
 
 def _exactness_rows(model: Json) -> Iterator[tuple[str, str]]:
@@ -225,8 +224,13 @@ def _costs(model: Json) -> list[tuple[int, float]]:
     return [(rows, ms) for rows, ms in costs if rows.bit_count() == 1]
 
 
-def _counts(model: Json) -> list[tuple[str, Any]]:
-    return sorted(model["routing"].items(), key=lambda item: -item[1])
+def _requests(routing: Mapping[str, int]) -> Iterator[str]:
+    """How many requests had speculation, and how many not for each reason, the most first."""
+    for reason, count in sorted(routing.items(), key=lambda item: -item[1]):
+        if reason == footer.SPECULATING:
+            yield f"{count} with speculation"
+        else:
+            yield f"{count} without: {footer.without(reason)}"
 
 
 def share(part: int, whole: int) -> str:

@@ -94,7 +94,7 @@ def shown(peer: Peer, **changes: Any) -> str:
         "speed 48.1 tokens/s",
         "decode 1: 20 ms, 2: 34 ms, 16: 110 ms by rows",
         "accepted lookup 57 of 100 (57%)",
-        "requests 12 speculating, 3 short-request",
+        "requests 12 with speculation; 3 without: so short an answer gains nothing",
     ],
 )
 def test_the_report_tells_each_fact(peer: Peer, fact: str) -> None:
