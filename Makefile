@@ -30,6 +30,7 @@ endif
 help:
 	@echo 'make chat [PROMPT="..."]  install, pull the models, start the daemon and chat'
 	@echo 'make test                 every check, the tests on the real pair of models included'
+	@echo '  LOCALSPEC_ISA=NAME      with the kernels of another instruction set that this CPU has: AVX2, AVX512 ...'
 	@echo 'make storm                kills, rude clients and broken files for two hours, with a report'
 	@echo 'make mutants [ONLY=WORD]  mistakes are planted one by one, and the tests must notice each'
 	@echo 'make peer-tests           the tests of llama.cpp for its own server, against this daemon'
