@@ -136,7 +136,7 @@ def converse(arm: Arm, prompt: Prompt, repeat: int, settings: Settings) -> list[
         received = ask(arm, messages, settings)
         messages.append({"role": "assistant", "content": received.text})
         answer = _answer(arm, prompt, turn, repeat, received)
-        answers.append(_server_times(answer, received) if settings.on_paper else answer)
+        answers.append(_server_times(answer, received) if settings.simulated else answer)
     return answers
 
 
@@ -223,7 +223,7 @@ def measure(
         told = together(talk, asked)
         seconds = perf_counter() - began
         answers = [answer for found in told if isinstance(found, list) for answer in found]
-        if settings.on_paper:
+        if settings.simulated:
             seconds = sum(answer.seconds for answer in answers)
         skipped |= {
             prompt.name: f"{arm.name}: {found.message}"

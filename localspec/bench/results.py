@@ -80,7 +80,7 @@ class Replay(msgspec.Struct, frozen=True):
 class Settings(msgspec.Struct, frozen=True):
     """Settings of a measurement; `max_tokens` limits each answer, a pause comes before later turns.
 
-    `on_paper`: all times are the server's, whose clock is that of another machine.
+    `simulated`: all times are the server's, whose clock is that of another machine.
     """
 
     max_tokens: int = 128
@@ -89,7 +89,7 @@ class Settings(msgspec.Struct, frozen=True):
     seed: int = 0
     concurrency: int = 1
     pause_seconds: float = 0.0
-    on_paper: bool = False
+    simulated: bool = False
 
 
 class Results(msgspec.Struct, frozen=True):

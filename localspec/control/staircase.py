@@ -34,8 +34,8 @@ of them: stairs move slowly, and the level, which does not, is no part of it."""
 
 _ALIKE = 1.03
 """Row counts whose costs differ by less are as dear: beliefs about neighbours differ by their
-noise. Of those that are, one of `POINTS` is taken, which is soon at home; and rows that add up to
-no more are as good as paid."""
+noise. Of those that are, one of `POINTS` is taken: few counts, so that forwards soon repeat
+them; and rows that add up to no more are as good as paid."""
 
 _FIRST_ROW_SECONDS = 0.03
 FIRST_ATTENDED = 5e-5

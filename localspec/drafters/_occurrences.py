@@ -23,10 +23,10 @@ MAX_MATCH = 48
 """Longer matches are as good as certain; comparing further would only cost time."""
 MAX_CANDIDATES = 24
 """Occurrences looked at in one search: in periodic text nearly every position is one."""
-TWIN_TOKENS = 8
+REPEAT_TOKENS = 8
 """Where so many tokens are the same, two texts are taken to be the same for a while; a block."""
 
-_TWIN_LEVEL = TWIN_TOKENS.bit_length() - 1
+_REPEAT_LEVEL = REPEAT_TOKENS.bit_length() - 1
 _SHIFT = 32  # two names make one key; a text has far fewer than 2**32 blocks
 
 
@@ -149,12 +149,12 @@ class Occurrences:
                 best = Match(place, length)
         return best
 
-    def twin(self, position: int, stop: int) -> int | None:
-        """A place before `stop` where the text goes on as at `position`, for TWIN_TOKENS.
+    def repeat(self, position: int, stop: int) -> int | None:
+        """A place before `stop` where the text goes on as at `position`, for REPEAT_TOKENS.
 
         The one before which most agrees; None if there is none, or less than so many follow.
         """
-        level, text = self._levels[_TWIN_LEVEL], self.text
+        level, text = self._levels[_REPEAT_LEVEL], self.text
         if position >= len(level.names):
             return None
         before = text[max(0, position - MAX_MATCH) : position]

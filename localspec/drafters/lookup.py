@@ -211,7 +211,7 @@ class LookupSession:
             or not self._end
         ):
             return cursor
-        there = self._seen.twin(cursor.position, self._end)
+        there = self._seen.repeat(cursor.position, self._end)
         if there is None:
             return cursor
         moved = self._at(there, cursor.length, cursor.origin)

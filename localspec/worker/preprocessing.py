@@ -97,10 +97,10 @@ class Preprocessing(Generic[_Result]):
         self._wake = wake
         self._pending: dict[str, Request] = {}
         self._done: queue.SimpleQueue[Prepared[_Result]] = queue.SimpleQueue()
-        self._preprocessing = {name: Turns() for name in NAMES}
+        self._turns = {name: Turns() for name in NAMES}
         self._threads = [
-            process.deep_thread(name, partial(self._work, lane))
-            for name, lane in self._preprocessing.items()
+            process.deep_thread(name, partial(self._work, turns))
+            for name, turns in self._turns.items()
         ]
 
     @property
@@ -115,7 +115,7 @@ class Preprocessing(Generic[_Result]):
     def put(self, request: Request, arrived_at: float) -> None:
         """Queue a request. Its id must not be among `ids`."""
         self._pending[request.id] = request
-        self._preprocessing[lane_of(request)].put((request, arrived_at))
+        self._turns[queue_of(request)].put((request, arrived_at))
 
     def cancel(self, id_: str) -> Request | None:
         """Drop a request that is not prepared yet; None if there is none."""
@@ -135,13 +135,13 @@ class Preprocessing(Generic[_Result]):
     def close(self) -> None:
         """End the threads. Waits for requests in work: the model may be freed afterwards."""
         self._pending.clear()
-        for lane in self._preprocessing.values():
-            lane.close()
+        for turns in self._turns.values():
+            turns.close()
         for thread in self._threads:
             thread.join()
 
-    def _work(self, lane: Turns) -> None:
-        while (item := lane.get()) is not None:
+    def _work(self, turns: Turns) -> None:
+        while (item := turns.get()) is not None:
             request, arrived_at = item
             if self._pending.get(request.id) is request:
                 self._done.put(Prepared(request, arrived_at, self._result(request)))
@@ -157,7 +157,7 @@ class Preprocessing(Generic[_Result]):
             return LocalSpecError(f"A bug: {error!r}.")
 
 
-def lane_of(request: Request) -> Name:
+def queue_of(request: Request) -> Name:
     """The thread for a request, by how long preparing it may take: an image takes seconds."""
     asked = request.request if isinstance(request, Replay | Render) else request
     grammar = _grammar_chars(asked) if isinstance(asked, Generate) else 0

@@ -9,7 +9,7 @@ from localspec.bench import readiness
 from localspec.client import Client, Json
 
 
-class Telling(Client):
+class ScriptedStatus(Client):
     """A daemon that says one thing after another of its model, and then the last one for ever."""
 
     def __init__(self, *told: dict[str, Any]) -> None:
@@ -24,13 +24,13 @@ class Telling(Client):
 
 def test_what_is_promised_is_waited_for() -> None:
     """Texts of before are of another class than the one that is claimed then."""
-    client = Telling({"checking": [0, 9]}, {"checking": [8, 9]}, {"exactness": "strict"})
+    client = ScriptedStatus({"checking": [0, 9]}, {"checking": [8, 9]}, {"exactness": "strict"})
     assert readiness.with_exactness(client, "tiny") == {"name": "tiny", "exactness": "strict"}
 
 
 def test_costs_are_waited_for_even_before_the_first_heartbeat() -> None:
     """A status that does not say whether they are measured is no answer."""
-    client = Telling({}, {"measuring": True}, {"measuring": False, "host_ms": 1.0})
+    client = ScriptedStatus({}, {"measuring": True}, {"measuring": False, "host_ms": 1.0})
     assert readiness.with_costs(client, "tiny") == {
         "name": "tiny",
         "measuring": False,

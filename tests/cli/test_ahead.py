@@ -165,19 +165,19 @@ def test_a_long_pasted_text_is_one_question(peer: Peer, text: str) -> None:
 
 def test_typing_leaves_no_trace_in_the_answer() -> None:
     """Lines that are drawn, printed and typed among each other leave only what was printed."""
-    glass = FakeTerminal(30, 20)
-    screen = Screen(Console(file=glass, width=30, height=20, force_terminal=True))
+    terminal = FakeTerminal(30, 20)
+    screen = Screen(Console(file=terminal, width=30, height=20, force_terminal=True))
     screen.draw([Text("open")])
     screen.type("what")
-    assert glass.screen() == ["open", ">>> what"]
+    assert terminal.screen() == ["open", ">>> what"]
     screen.print([Text("whole")])
     screen.draw([Text("open"), Text("more")])
     screen.type("what else", " is", ["waits"])
-    assert glass.screen() == ["whole", "open", "more", ">>> waits", ">>> what else is"]
+    assert terminal.screen() == ["whole", "open", "more", ">>> waits", ">>> what else is"]
     screen.print([Text("open, whole")])
-    assert glass.screen() == ["whole", "open, whole", ">>> waits", ">>> what else is"]
+    assert terminal.screen() == ["whole", "open, whole", ">>> waits", ">>> what else is"]
     screen.type("")
-    assert glass.screen() == ["whole", "open, whole"]
+    assert terminal.screen() == ["whole", "open, whole"]
 
 
 @settings(max_examples=40)

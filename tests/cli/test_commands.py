@@ -27,7 +27,7 @@ FULL = {
 
 
 @pytest.fixture
-def glass(talk: Typist) -> FakeTerminal:
+def terminal(talk: Typist) -> FakeTerminal:
     """A terminal that shows the talk."""
     shown = FakeTerminal(60, 30)
     talk.talk.console = Console(file=shown, width=60, height=30, force_terminal=True)
@@ -95,13 +95,13 @@ class interrupted_when_asked:  # noqa: N801  reads as what it does
 
 
 def test_an_error_between_two_answers_leaves_nothing_on_the_screen(
-    peer: Peer, talk: Typist, glass: FakeTerminal
+    peer: Peer, talk: Typist, terminal: FakeTerminal
 ) -> None:
     """Each answer is shown once, whatever failed between them."""
     failed = (400, {"error": {"message": "unknown key contxt", "code": "config_error"}})
     peer.streams = [answer("first answer"), failed, answer("second answer")]
     talk.type(f"a{ENTER}b{ENTER}c{ENTER}")
-    shown = "\n".join(glass.lines())
+    shown = "\n".join(terminal.lines())
     assert [shown.count(f"{word} answer") for word in ("first", "second")] == [1, 1]
 
 
@@ -270,13 +270,13 @@ def test_a_file_goes_with_the_next_question_and_a_picture_is_refused(
 
 
 def test_copy_reaches_the_terminal_and_raw_shows_the_source(
-    peer: Peer, talk: Typist, glass: FakeTerminal
+    peer: Peer, talk: Typist, terminal: FakeTerminal
 ) -> None:
     """OSC 52 with the answer, or with one of its blocks of code; not with what was thought."""
     said = "Try **this**:\n\n```sh\nls -l\n```\n"
     peer.streams = [answer("<think>\n```sh\nrm\n```\n</think>\n" + said)]
     talk.type(f"how?{ENTER}/copy{ENTER}/copy 1{ENTER}/copy 2{ENTER}/raw{ENTER}")
-    sent = glass.getvalue()
+    sent = terminal.getvalue()
     for text in (said, "ls -l\n"):
         assert f"\x1b]52;c;{base64.b64encode(text.encode()).decode()}\x07" in sent
     assert "no block of code 2" in sent
@@ -285,7 +285,7 @@ def test_copy_reaches_the_terminal_and_raw_shows_the_source(
 
 @pytest.mark.parametrize("mode", ["show", "hide"])
 def test_thinking_is_dimmed_or_counted_and_never_lost(
-    peer: Peer, talk: Typist, glass: FakeTerminal, mode: str
+    peer: Peer, talk: Typist, terminal: FakeTerminal, mode: str
 ) -> None:
     """Told apart by the server or by tags; the conversation keeps what the model said."""
     thought = chunk("", reasoning=None)
@@ -294,13 +294,13 @@ def test_thinking_is_dimmed_or_counted_and_never_lost(
     told = b"data: " + json.dumps(fields).encode() + b"\n\n"
     peer.streams = [answer("<think>deep", " thought</think>", "So."), [told, *answer("Yes.")]]
     talk.type(f"/think {mode}{ENTER}a{ENTER}b{ENTER}")
-    shown = "\n".join(glass.lines())
+    shown = "\n".join(terminal.lines())
     for words, count in (("deep thought", 2), ("let me see", 3)):
         assert (words in shown) == (mode == "show")
         assert (f"thought {count} words" in shown) == (mode == "hide")
     assert "So." in shown
     talk.type(f"/think show{ENTER}")
-    assert "\n".join(glass.lines()).count("let me see") == 1
+    assert "\n".join(terminal.lines()).count("let me see") == 1
     assert [turn["content"] for turn in talk.conversation.turns[1::2]] == [
         "<think>deep thought</think>So.", "Yes.",
     ]  # fmt: skip

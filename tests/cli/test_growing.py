@@ -74,7 +74,7 @@ def pieces(text: str, count: int = TOKENS) -> Iterator[str]:
 
 
 def sink(terminal: FakeTerminal, clock: Any, processor: Any = lambda: 0.0) -> MarkdownSink:
-    """A sink that draws on `glass`, as often as the clock allows; it uses no processor time."""
+    """A sink that draws on `terminal`, as often as the clock allows; it uses no processor time."""
     console = Console(
         file=terminal,
         width=terminal.width,

@@ -105,20 +105,20 @@ def test_no_text_is_lost_or_doubled(text: str, places: list[int]) -> None:
 
 def test_only_what_is_open_is_redrawn_and_never_more_than_the_screen() -> None:
     """Finished text is never written again; of a long paragraph the last lines are shown."""
-    glass = FakeTerminal(60, 10)
-    console = Console(file=glass, width=60, height=10, force_terminal=True, highlight=False)
+    terminal = FakeTerminal(60, 10)
+    console = Console(file=terminal, width=60, height=10, force_terminal=True, highlight=False)
     seconds = [0.0]
     sink = MarkdownSink(Screen(console), clock=lambda: seconds[0], processor=lambda: 0.0)
     sink.write(Piece("Finished block.\n\n- item 0\n- item 1\n\nwords"))
     for number in range(1, 200):
-        start, seconds[0] = glass.tell(), number
+        start, seconds[0] = terminal.tell(), number
         sink.write(Piece(f" and {number}"))
-        frame = glass.getvalue()[start:]
+        frame = terminal.getvalue()[start:]
         assert "Finished" not in frame
         assert "item" not in frame
-        assert glass.screen()[-1].endswith(str(number))
+        assert terminal.screen()[-1].endswith(str(number))
     sink.close(None)
-    text = " ".join(glass.lines())
+    text = " ".join(terminal.lines())
     assert [text.count(f" {number} ") for number in (3, 100, 198)] == [1, 1, 1]
 
 
@@ -153,17 +153,17 @@ def test_a_terminal_that_is_resized_in_mid_answer_stays_clean(
     places: list[int], widths: list[int]
 ) -> None:
     """No old frame stays and no line is lost, whatever the window did between two drawings."""
-    glass = FakeTerminal(60, 50)
-    console = Console(file=glass, width=60, height=50, force_terminal=True, highlight=False)
+    terminal = FakeTerminal(60, 50)
+    console = Console(file=terminal, width=60, height=50, force_terminal=True, highlight=False)
     seconds = [0.0]
     look, idle = theme("none"), lambda: 0.0
     sink = MarkdownSink(Screen(console), look, clock=lambda: seconds[0], processor=idle)
     for piece, width in zip(cut(DOCUMENT, places), [*widths, 60], strict=False):
-        glass.width = console.width = width
+        terminal.width = console.width = width
         seconds[0] += 1
         sink.write(Piece(piece))
     sink.close(None)
-    assert words(" ".join(glass.lines())) == words(" ".join(shown([DOCUMENT])))
+    assert words(" ".join(terminal.lines())) == words(" ".join(shown([DOCUMENT])))
 
 
 def words(text: str) -> list[str]:
@@ -222,11 +222,11 @@ def test_a_notice_is_never_folded(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_lines_of_code_with_wide_characters_and_tabs_are_replaced_whole() -> None:
     """A character of two columns that does not fit goes to the next row; a tab is many columns."""
-    glass = FakeTerminal(21, 40)
-    console = Console(file=glass, width=21, height=40, force_terminal=True, highlight=False)
+    terminal = FakeTerminal(21, 40)
+    console = Console(file=terminal, width=21, height=40, force_terminal=True, highlight=False)
     screen = Screen(console)
     for text in ("漢" * 31, "\tx" * 9, "é" * 43, "漢a" * 14):
         screen.draw([Text("above"), Text(text)])
-        assert len(glass.lines()) == 2
+        assert len(terminal.lines()) == 2
     screen.print([Text("end")])
-    assert glass.lines() == ["end"]
+    assert terminal.lines() == ["end"]

@@ -69,7 +69,7 @@ def readers(stack: ExitStack, socket: str) -> dict[str, Callable[..., str]]:
 
 def test_streams_send_keepalives_that_clients_accept(tmp_path: Path) -> None:
     """Some before the first text, on the wire; then through the clients' own parsers."""
-    harness = DaemonHome(tmp_path, scripted_model.build(tmp_path / "recital.gguf"))
+    harness = DaemonHome(tmp_path, scripted_model.build(tmp_path / "scripted.gguf"))
     harness.add("alpha")
     harness.configure(engine={"context": 4096, "slots": 1})
 

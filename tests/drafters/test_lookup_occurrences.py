@@ -13,7 +13,7 @@ from localspec.drafters._occurrences import (
     LEVELS,
     MAX_CANDIDATES,
     MAX_MATCH,
-    TWIN_TOKENS,
+    REPEAT_TOKENS,
     Match,
     Occurrences,
 )
@@ -98,11 +98,11 @@ def test_of_equal_continuations_the_longest_agreement_wins(
     equal = [
         start
         for start in range(position)
-        if position + TWIN_TOKENS <= len(text)
-        and text[start : start + TWIN_TOKENS] == text[position : position + TWIN_TOKENS]
+        if position + REPEAT_TOKENS <= len(text)
+        and text[start : start + REPEAT_TOKENS] == text[position : position + REPEAT_TOKENS]
     ]
     prefix_sharing = [start for start in equal if start < stop]
-    found = Occurrences(text).twin(position, stop)
+    found = Occurrences(text).repeat(position, stop)
     assert (
         found in prefix_sharing
         if found is not None

@@ -352,16 +352,16 @@ def test_a_draft_ends_where_no_word_of_the_head_may_come(chain: str, tmp_path: P
             engine.retire(session)
 
 
-def test_on_a_machine_on_paper_a_head_takes_what_the_table_says(tmp_path: Path) -> None:
+def test_on_a_simulated_machine_a_head_takes_what_the_table_says(tmp_path: Path) -> None:
     """The same drafts; a forward of several rows reads the head's weights once."""
     table = Machine("m", "s", Forwards({1: 5.0}), Forwards({1: 1.0}), head=Head(0.5, "fed"))
     with made("glm4moe", tmp_path, "features") as fed:
         place = SimulatedHardware(table)
         assert not place.has_head  # which would be computed by the host
         head = place.fed(whole(fed))
-        paper = Fed(fed.harness, head, fed.name)
-        sources = paper.drafters()
-        answers, counts = paper.answers(sources, [counting(fed)], 3)
+        simulated = Fed(fed.harness, head, fed.name)
+        sources = simulated.drafters()
+        answers, counts = simulated.answers(sources, [counting(fed)], 3)
         assert answers == [list(range(30, 30 + COUNTED))]
         assert counts[fed.name][0] == counts[fed.name][1] > 0
         assert place.clock() > 0.0005 * counts[fed.name][0] * 0.9

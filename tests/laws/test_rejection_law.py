@@ -46,7 +46,7 @@ PENALTIES = SamplingParams(
     repetition_penalty=1.2, frequency_penalty=2.0, presence_penalty=2.0, penalty_last_n=6,
 )  # fmt: skip
 
-PAPER = Machine(
+SIMULATED = Machine(
     "m", "rows are dear", Forwards({1: 5.0, 16: 27.5}), Forwards({1: 0.3, 16: 0.4}), Host(0.1)
 )
 """Where verifying a node costs a third of a forward, and drafting it next to nothing."""
@@ -134,7 +134,7 @@ def test_the_controller_verifies_what_was_drawn(sharp: Harness, seeds: range) ->
     """Also where it would rather not: costly rows, cheap drafts, a draft surer than the target."""
     case = Case(("lookup", "model"), lambda: Controller(Costs(), Acceptance()), THREE)
     auto = SpeculationParams(verify="rejection")
-    place = SimulatedHardware(PAPER)
+    place = SimulatedHardware(SIMULATED)
     sessions = answers(
         sharp, case, seeds, together=1, place=place, speculation=auto, tokens=2 * LENGTH
     )

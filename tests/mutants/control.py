@@ -5,7 +5,7 @@ from __future__ import annotations
 from mutants.mutant import Mutant
 
 ACCEPTANCE, GUARD = "localspec/control/acceptance.py", "localspec/control/regret.py"
-LEDGER = "localspec/control/feedback.py"
+FEEDBACK = "localspec/control/feedback.py"
 ROUTING, CONTROLLER = "localspec/engine/routing.py", "localspec/control/controller.py"
 WEIGHING = "localspec/control/weighing.py"
 CUTTING, THREADS = "localspec/control/cutting.py", "localspec/engine/llama/thread_count.py"
@@ -14,21 +14,21 @@ ORDER = "control/test_sharing.py::test_whose_rows_are_whose_does_not_depend_on_t
 
 CONTROL = [
     Mutant(
-        "promises: a copy that broke is believed as before",
+        "acceptance bias: a copy that broke is believed as before",
         "localspec/control/round.py",
         "        return 1 + max(0.0, self.copies.doubt)",
         "        return 1.0",
         ("control/test_acceptance_bias.py::test_copies_that_break_at_once_are_soon_left",),
     ),
     Mutant(
-        "promises: rows are carried for promises that are not kept",
-        LEDGER,
+        "acceptance bias: rows are carried for promises that are not kept",
+        FEEDBACK,
         "stats.copies.kept / rate",
         "1 / rate",
         ("control/test_acceptance_bias.py::test_no_row_is_carried_for_what_only_promises",),
     ),
     Mutant(
-        "promises: a new answer knows nothing of those before it",
+        "acceptance bias: a new answer knows nothing of those before it",
         CONTROLLER,
         "        return SessionStats.after(self.feedback.copies, self.feedback.expected_saving)",
         "        return SessionStats()",
@@ -45,7 +45,7 @@ CONTROL = [
     ),
     Mutant(
         "guard: a round that was held up is all the drafts' loss",
-        LEDGER,
+        FEEDBACK,
         "        seconds = min(seconds, max(most, self.outliers.repeats) * one_seconds)",
         "        pass",
         ("control/test_feedback.py::test_a_round_that_was_held_up_forbids_nothing",),
@@ -59,7 +59,7 @@ CONTROL = [
     ),
     Mutant(
         "asking: what took time counts as plain decoding",
-        LEDGER,
+        FEEDBACK,
         "self.baseline.measured(seconds - asking_seconds, plain_forwards)",
         "self.baseline.measured(seconds, plain_forwards)",
         ("control/test_feedback.py::test_asking_in_vain_is_a_loss_and_no_part_of_plain_decoding",),
@@ -80,7 +80,7 @@ CONTROL = [
     ),
     Mutant(
         "costs: a round is learned as if one row of each draft looked back",
-        LEDGER,
+        FEEDBACK,
         "(self.multiple + batch_cost.extra_rows(len(judged.draft))) * view.cells",
         "self.multiple * view.cells",
         ("control/test_feedback.py::test_each_row_of_a_round_looks_back",),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from mutants.mutant import Mutant
 
 STEP, BATCH = "localspec/engine/step.py", "localspec/engine/batch.py"
-JUDGING = "localspec/engine/speculation/verification.py"
+VERIFICATION = "localspec/engine/speculation/verification.py"
 ACCOUNTING = "localspec/engine/accounting.py"
 DRAFTING, SLOTS = "localspec/engine/speculation/drafting.py", "localspec/engine/kv/slots.py"
 ROLLBACK, CONTEXT = "localspec/engine/kv/rollback.py", "localspec/engine/llama/context.py"
@@ -25,7 +25,7 @@ FEATURE_HEAD = "laws/test_feature_head_law.py::"
 ENGINE = [
     Mutant(
         "feature head: a drafter is shown the state of a round's first row",
-        JUDGING,
+        VERIFICATION,
         "            last = verdict.accepted[-1] + 1 if verdict.accepted else 0",
         "            last = 0",
         (FEATURE_HEAD + "test_a_drafter_is_shown_the_state_that_the_last_token_came_of",),
@@ -122,15 +122,15 @@ ENGINE = [
         (SNAPSHOTS,),
     ),
     Mutant(
-        "judging: a failing grammar is the engine's end",
-        JUDGING,
+        "verification: a failing grammar is the engine's end",
+        VERIFICATION,
         "        except Exception as error:",
         "        except ArithmeticError as error:",
         (GRAMMAR_FAILS,),
     ),
     Mutant(
-        "judging: another session's rows are taken for one's own",
-        JUDGING,
+        "verification: another session's rows are taken for one's own",
+        VERIFICATION,
         "row += share.rows - wanted",
         "row += share.rows",
         (
@@ -141,8 +141,8 @@ ENGINE = [
         ),
     ),
     Mutant(
-        "judging: drafters do not hear what was said",
-        JUDGING,
+        "verification: drafters do not hear what was said",
+        VERIFICATION,
         "            session.untold.append(partial(self._drafting.commit, session, tuple(tokens), "
         "lasting))",
         "            pass",

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import pytest
-from storm.ledger import LEDGER, SEED
+from storm.records import RECORDS, SEED
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     """Print the sums of all programs, where a storm was requested."""
     if terminalreporter.config.getoption("markexpr") == "storm":
         terminalreporter.section(f"storm, seed {SEED}")
-        terminalreporter.write_line(LEDGER.report())
+        terminalreporter.write_line(RECORDS.report())

@@ -11,7 +11,7 @@ from random import Random
 import pytest
 from storm.chaos_daemon import ChaosDaemon, Flat
 from storm.kills import STREAMS, Scene, play, request
-from storm.ledger import LEDGER, dice
+from storm.records import RECORDS, dice
 
 KILLS = int(os.environ.get("LOCALSPEC_STORM_KILLS", "300"))
 
@@ -50,11 +50,11 @@ def test_streams_outlive_hundreds_of_kills(tmp_path: Path, exactness: str) -> No
     async def many() -> None:
         async with ChaosDaemon(tmp_path, exactness) as chaos:
             flat = Flat(chaos)
-            while LEDGER.total(program, "kills") < KILLS:
-                random = dice(LEDGER.turns(program))
+            while RECORDS.total(program, "kills") < KILLS:
+                random = dice(RECORDS.turns(program))
                 played = await scene(chaos, random, exact=exactness == "strict")
                 counts = Counter(kills=played.kills, streams=STREAMS)
-                LEDGER.add(program, counts, flat.held())
+                RECORDS.add(program, counts, flat.held())
 
     program = f"kills, {exactness}"
     asyncio.run(many())

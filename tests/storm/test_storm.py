@@ -14,7 +14,7 @@ import pytest
 from storm.chaos_daemon import Body, ChaosDaemon, Flat, StreamResult
 from storm.faults import BROKEN, EVENTS, Event, Storm, cancels, json_fuzz, spoilt_model
 from storm.kills import request
-from storm.ledger import LEDGER, SEED, dice
+from storm.records import RECORDS, SEED, dice
 
 SECONDS = float(os.environ.get("LOCALSPEC_STORM_SECONDS", "600"))
 MANY = int(os.environ.get("LOCALSPEC_STORM_MANY", "0"))
@@ -81,7 +81,7 @@ async def blow(storm: Storm, events: Sequence[Event], seconds: float) -> None:
         while pending or time.monotonic() < ends_at:
             storm.counts = Counter()
             await turn(storm, pending.pop() if pending else storm.random.choice(events))
-            LEDGER.add("storm", storm.counts, flat.held(anew=storm.supervisor_killed))
+            RECORDS.add("storm", storm.counts, flat.held(anew=storm.supervisor_killed))
 
 
 SHORT = {"kill_worker", "rude_client", "full_disk", "json_fuzz", "cancels"}
@@ -113,7 +113,7 @@ def test_a_long_body_leaves_no_memory_behind(tmp_path: Path) -> None:
 @pytest.mark.timeout(14400)
 def test_a_long_storm_passes(tmp_path: Path) -> None:
     """For LOCALSPEC_STORM_SECONDS; LOCALSPEC_STORM_SEED repeats a run."""
-    storm = Storm(ChaosDaemon(tmp_path), dice(LEDGER.turns("storm")), many=200)
+    storm = Storm(ChaosDaemon(tmp_path), dice(RECORDS.turns("storm")), many=200)
     asyncio.run(blow(storm, EVENTS, SECONDS))
 
 
@@ -133,9 +133,9 @@ def test_many_of_one_kind(tmp_path: Path, event: Event, what: str, each: int, wa
     async def many() -> None:
         async with ChaosDaemon(tmp_path) as chaos:
             flat = Flat(chaos)
-            while LEDGER.total(what, what) < (MANY or wanted):
-                storm = Storm(chaos, dice(LEDGER.turns(what)), many=each)
+            while RECORDS.total(what, what) < (MANY or wanted):
+                storm = Storm(chaos, dice(RECORDS.turns(what)), many=each)
                 await turn(storm, event)
-                LEDGER.add(what, storm.counts, flat.held())
+                RECORDS.add(what, storm.counts, flat.held())
 
     asyncio.run(many())

@@ -17,7 +17,7 @@ from localspec.worker.preprocessing import (
     Preprocessing,
     Request,
     Turns,
-    lane_of,
+    queue_of,
 )
 
 BOOK = [Message("user", "x" * LONG_CHARS)]
@@ -37,7 +37,7 @@ def chat(id_: str = "1", client: str = "me", session: str = "", **fields: Any) -
 
 
 @pytest.mark.parametrize(
-    ("fields", "lane"),
+    ("fields", "queue"),
     [
         ({}, "texts"),
         ({"response_format": {"type": "text"}}, "texts"),
@@ -57,11 +57,11 @@ def chat(id_: str = "1", client: str = "me", session: str = "", **fields: Any) -
         ({"tools": [{"function": "x"}], "response_format": {"type": 5}}, "grammars"),
     ],
 )  # fmt: skip
-def test_a_request_waits_with_its_like(fields: dict[str, Any], lane: str) -> None:
+def test_a_request_waits_with_its_like(fields: dict[str, Any], queue: str) -> None:
     """By the length of its text and of its grammar; also inside of a replay and a rendering."""
     request = chat(**fields)
-    assert lane_of(request) == lane
-    assert lane_of(Replay(request, "text")) == lane_of(Render("1", request)) == lane
+    assert queue_of(request) == queue
+    assert queue_of(Replay(request, "text")) == queue_of(Render("1", request)) == queue
 
 
 @given(st.lists(st.tuples(st.sampled_from("ab"), st.sampled_from(["", "s", "t"])), max_size=40))
@@ -81,7 +81,7 @@ def test_turns_go_round_by_client_and_nothing_is_lost(callers: list[tuple[str, s
 
 
 def test_closing_wakes_a_waiting_thread() -> None:
-    """A lane whose thread waits can be closed."""
+    """A queue whose thread waits can be closed."""
     turns = Turns()
     heard: list[object] = ["nothing"]
     thread = threading.Thread(target=lambda: heard.append(turns.get()))
@@ -100,18 +100,18 @@ def test_slow_preprocessing_delays_no_other() -> None:
             gate.wait()
         return request.id
 
-    lanes: Preprocessing[str] = Preprocessing(reader, read.set)
+    preprocessing: Preprocessing[str] = Preprocessing(reader, read.set)
     for number in range(40):
-        lanes.put(chat(f"long{number}", response_format=LONG), 0.0)
+        preprocessing.put(chat(f"long{number}", response_format=LONG), 0.0)
     wanted = {"plain", "short", "words"}
-    lanes.put(chat("plain"), 0.0)
-    lanes.put(chat("short", response_format=SHORT), 0.0)
-    lanes.put(Tokenize("words", "a", add_special=False, parse_special=False), 0.0)
+    preprocessing.put(chat("plain"), 0.0)
+    preprocessing.put(chat("short", response_format=SHORT), 0.0)
+    preprocessing.put(Tokenize("words", "a", add_special=False, parse_special=False), 0.0)
     done: set[str] = set()
     while not wanted <= done:
         assert read.wait(60)
         read.clear()
-        done |= {one.request.id for one in lanes.taken()}
+        done |= {one.request.id for one in preprocessing.taken()}
     assert done == wanted
     gate.set()
-    lanes.close()
+    preprocessing.close()

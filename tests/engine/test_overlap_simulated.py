@@ -1,4 +1,4 @@
-"""Drafting while the target verifies pays on two devices, and costs nothing on one. On paper."""
+"""Simulated, drafting while the target verifies pays on two devices, and costs nothing on one."""
 
 from __future__ import annotations
 

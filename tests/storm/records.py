@@ -1,7 +1,7 @@
 """Record of long fault programs: lines of JSON, appended by many runs at once.
 
-A run that shall go on where others stopped names their file: LOCALSPEC_STORM_LEDGER. Without one it
-knows itself alone.
+A run that shall go on where others stopped names their file: LOCALSPEC_STORM_RECORDS. Without
+one it knows itself alone.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Entry(NamedTuple):
     held: dict[str, int]
 
 
-class Ledger:
+class Records:
     """Sums of what runs have written down."""
 
     def __init__(self, path: str | None) -> None:
@@ -82,5 +82,5 @@ class Ledger:
             yield from (Entry(*json.loads(line)) for line in self._path.read_text().splitlines())
 
 
-LEDGER = Ledger(os.environ.get("LOCALSPEC_STORM_LEDGER"))
+RECORDS = Records(os.environ.get("LOCALSPEC_STORM_RECORDS"))
 """That of this process."""

@@ -1,4 +1,4 @@
-"""Prediction layers on machines on paper: whatever is accepted of them, no answer is slower.
+"""Prediction layers on simulated machines: whatever is accepted of them, no answer is slower.
 
 Their tables are computed, not measured (`localspec/bench/machines`); a head is a source that reads
 what was accepted and drafts a token a forward.
@@ -18,7 +18,7 @@ ACCEPTED = (0.2, 0.35, 0.5, 0.65, 0.8, 0.9)
 SEEDS = (1, 2, 3)
 
 
-def on_paper(name: str, dearer: float = 1.0) -> Machine:
+def simulated(name: str, dearer: float = 1.0) -> Machine:
     """The machine of a table, whose head costs so many times as much."""
     _, table = tables.find(name)
     one = table.target.steady_ms[1]
@@ -61,7 +61,7 @@ def speed(machine: Machine, regime: Regime) -> float:
 @pytest.mark.parametrize("name", TABLES)
 def test_a_head_is_never_a_loss_and_a_gain_where_it_is_right(name: str, rate: float) -> None:
     """Honest about itself or not; where four of five tokens are accepted it pays well."""
-    machine = on_paper(name)
+    machine = simulated(name)
     for told in (1.0, 1.5):
         found = speed(machine, accepted(rate, told))
         assert found >= 0.98
@@ -76,4 +76,4 @@ def test_a_head_that_costs_as_much_as_the_target_is_left_alone(name: str, rate: 
     _, table = tables.find(name)
     assert table.head is not None
     dear = 1.2 * table.target.steady_ms[1] / table.head.token_ms
-    assert speed(on_paper(name, dear), accepted(rate)) >= 0.98
+    assert speed(simulated(name, dear), accepted(rate)) >= 0.98
