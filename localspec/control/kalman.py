@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 Array: TypeAlias = NDArray[np.float64]
 
-_NOISE = 0.01
+_NOISE = 0.01  # doubled 0.98 (0.93), halved 0.83 (0.46)
 """Variance of one log measurement: 10 %. Less would let one stolen time slice move a belief."""
 _CLIP = 2.0
 """Standard deviations beyond which a measurement says only its direction."""

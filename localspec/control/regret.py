@@ -12,15 +12,16 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field
 
-_RATE = 0.25
+_RATE = 0.25  # doubled 1.00 (1.00), halved 1.00 (1.00)
 """Share of the latest plain round in the baseline."""
-_AGREES = 0.08
+_AGREES = 0.08  # doubled 0.99 (0.97), halved 0.99 (0.97)
 """A plain round this near to what it was expected to take needs no early second one."""
-_SOONEST = 24
+_SOONEST = 24  # doubled 0.99 (0.97), halved 0.99 (0.96)
 """Rounds after which plain decoding is measured again; eight times as many where it surprises no
 longer. Twice or half as many: edits on an H100 lose 3 or 4 %."""
 
-ALLOWANCE, INCOME = 12.0, 0.006
+ALLOWANCE = 12.0  # doubled 1.00 (1.00), halved 0.73 (0.31)
+INCOME = 0.006  # doubled 1.00 (1.00), halved 1.00 (1.00)
 """Tokens that may be lost at first, and what every token adds to that; gains at most half of it. As
 many tokens of long rounds are forgiven, and half as many come back."""
 
@@ -37,7 +38,8 @@ _REMEMBERED = 1 - 1 / 64
 _FILLING_ALLOWANCE = 0.5
 """Tokens that one answer may lose by filling rows; gains add seven times as much at most."""
 
-_REGRET_SECONDS, REGRET_SHARE = 0.05, 0.05
+_REGRET_SECONDS = 0.05  # doubled 1.00 (1.00), halved 1.00 (0.99)
+REGRET_SHARE = 0.05  # doubled 1.01 (1.00), halved 1.00 (0.99)
 """How far an answer may be behind at once, and by what share of its time."""
 
 

@@ -17,14 +17,14 @@ STALL_SECONDS = 0.2
 """How long reading a prompt may hold up streams that are decoding; longer is felt as a stutter."""
 RECURRING_READS = 3
 """Tokens a source reads every round anyway; more is a backlog, paid once and used to the end."""
-_COPY_FORGIVENESS = 0.995
+_COPY_FORGIVENESS = 0.995  # doubled 1.00 (1.00), halved 1.00 (0.99)
 """Doubt of copies fades over two hundred rounds: a sure one is worth so much that it is taken
 anyway. That of neural drafts fades over fifty, because a text may change in the middle."""
 _MOST_PASSED_ON = 0.5
 """No new answer doubts copies by more: it may be an edit behind many chats."""
 _LATEST = 0.7
 """Memory of a pace that follows the last three rounds."""
-_NEURAL_DOUBT = 0.2
+_NEURAL_DOUBT = 0.2  # doubled 1.00 (0.98), halved 0.83 (0.46)
 """Initial doubt of neural drafts, as a share of their cost: not every text is as easy as it looks.
 """
 LEVELS = (1, 2, 3, 5, 7, 11, 15, 23)
