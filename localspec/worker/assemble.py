@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING, NamedTuple, Self, TypeVar
 
 from localspec.catalog.plan import Plan
 from localspec.control.controller import Controller
+from localspec.control.forwards import Layout
 from localspec.engine import calibrate
-from localspec.engine.exactness.classes import layout_of
+from localspec.engine.exactness.classes import Shape, layout_of
 from localspec.engine.llama.shortlist import Shortlist
 from localspec.engine.llama.threads import ThreadTuner
 from localspec.engine.shifting import Shifting
@@ -25,7 +26,7 @@ from localspec.text.constraint import Vocabulary
 from localspec.text.dialogue import known_marks
 from localspec.text.healing import SortedVocabulary
 from localspec.text.markers import Markers
-from localspec.types import Sharing
+from localspec.types import Backend, Drafter, Sharing
 from localspec.wire.messages import Load, Ready
 from localspec.worker import many_rows, overlap_choice, planning, remotes
 from localspec.worker.context_shift import Shift
@@ -41,7 +42,7 @@ from localspec.worker.kernel_speedup import KernelSpeedup
 from localspec.worker.load_files import model_files
 from localspec.worker.loader import Loader
 from localspec.worker.measuring import Measuring
-from localspec.worker.prefix_facts import facts
+from localspec.worker.prefix_facts import PrefixFacts, facts
 from localspec.worker.prefixes import KeepTexts, WorkerPrefixes
 from localspec.worker.preparation import RequestPreparer
 from localspec.worker.profile import Profile
@@ -53,6 +54,7 @@ from localspec.worker.sandbox import Sandbox
 from localspec.worker.strict_cost import StrictCost
 
 if TYPE_CHECKING:
+    from localspec.engine.llama.context import Context
     from localspec.engine.llama.model import Model
     from localspec.engine.llama.rpc import Device as Lent
 
@@ -216,41 +218,29 @@ def _load(  # noqa: PLR0913, PLR0917 - everything that a load depends on
         loader = Loader(command, plan, lent, on_progress, parts, claims=waits)
         known_files = facts(loader)
         target = loader.target()
-        place = loader.place
-        priced = place.context(target, "target")
+        priced = loader.place.context(target, "target")
         profile = loader.profile("strict" if loader.strict else "standard")
         profile.costs.snapshots = target.snapshots
         threads = loader.threads.choose(target, profile)
         fresh = profile.shape is None
-        if profile.shape is None and target.rollback == "restore":
-            profile.costs.measured_copy(calibrate.copying(target, place.clock))
-        if profile.shape is None and (waits or command.machine):
-            profile.shape = loader.probe(target, priced, profile.costs)
-            profile.save()  # probing takes long; a worker killed early must not do it again
+        if fresh:
+            probes = waits or bool(command.machine)
+            _measure(loader, target, priced, profile, probes=probes)
         known = profile.shape if unknown is None or unknown.verdict else None
         shape = known or unchecked(target, target.rollback, strict=loader.strict)
         model = target.model
         with ThreadPoolExecutor(1, "vocabulary") as beside:  # while the draft's weights are read
             words = _begun(beside, _known, model)
             sources, off = loader.drafters(target, shape)
-        for name, drafter in sources.items():
-            live = getattr(drafter, "live", False)  # without a file, whose size tells its cost
-            if not drafter.free and not live and (ratio := loader.size_ratio(name)):
-                profile.costs.expect_draft(name, ratio)
-        controller = Controller(
-            profile.costs,
-            profile.acceptance,
-            multiple=shape.multiple,
-            layout=layout_of(target, shape),
-        )
+        controller = _controller(loader, profile, shape, layout_of(target, shape), sources)
         engine = Engine(
             priced,
             sources,
-            place.policy(controller),
+            loader.place.policy(controller),
             ends=model.eog,
             shape=shape,
             limits=Limits(command.config.engine.prefill_rows, command.config.speculation.max_draft),
-            clock=place.clock,
+            clock=loader.place.clock,
             overlap=overlap_choice.overlap(
                 command.config, plan, command.machine, profile.costs, profile.acceptance
             ),
@@ -273,17 +263,7 @@ def _load(  # noqa: PLR0913, PLR0917 - everything that a load depends on
         corpus = loader.corpus
         while command.machine and corpus and corpus.advance(time.monotonic()):
             on_progress("probe", 1.0)
-        prefixes = WorkerPrefixes(
-            engine,
-            command.config.cache,
-            {} if target.rollback == "none" else known_files,
-            profile.loading,
-            described=lambda: (loader.strict, loader.head is not None, *loader.fed.taps),
-            model=command.model,
-            shares={"model": loader.size_ratio("model")},
-            trims=target.rollback == "trim",
-        )
-        target.keep_copies(prefixes.store.memory_bytes)
+        prefixes = _prefixes(command, loader, engine, target, known_files, profile)
         before: list[IdleTask] = [
             KeepTexts(engine, prefixes),
             *([corpus] if corpus else []),
@@ -312,6 +292,51 @@ def _load(  # noqa: PLR0913, PLR0917 - everything that a load depends on
             corpus=corpus,
             prefixes=prefixes,
         )
+
+
+def _measure(
+    loader: Loader, target: Context, priced: Backend, profile: Profile, *, probes: bool
+) -> None:
+    """Measure a target of which nothing is known yet, as far as its first answer waits for that."""
+    if target.rollback == "restore":
+        profile.costs.measured_copy(calibrate.copying(target, loader.place.clock))
+    if probes:
+        profile.shape = loader.probe(target, priced, profile.costs)
+        profile.save()  # probing takes long; a worker killed early must not do it again
+
+
+def _controller(
+    loader: Loader, profile: Profile, shape: Shape, layout: Layout, sources: Mapping[str, Drafter]
+) -> Controller:
+    """The policy that decides the rounds, by what is known and by the sizes of the files."""
+    for name, drafter in sources.items():
+        live = getattr(drafter, "live", False)  # without a file, whose size tells its cost
+        if not drafter.free and not live and (ratio := loader.size_ratio(name)):
+            profile.costs.expect_draft(name, ratio)
+    return Controller(profile.costs, profile.acceptance, multiple=shape.multiple, layout=layout)
+
+
+def _prefixes(  # noqa: PLR0913, PLR0917 - what a kept text depends on
+    command: Load,
+    loader: Loader,
+    engine: Engine,
+    target: Context,
+    files: Mapping[str, PrefixFacts],
+    profile: Profile,
+) -> WorkerPrefixes:
+    """The store of texts that were read, in memory and on disk."""
+    found = WorkerPrefixes(
+        engine,
+        command.config.cache,
+        {} if target.rollback == "none" else files,
+        profile.loading,
+        described=lambda: (loader.strict, loader.head is not None, *loader.fed.taps),
+        model=command.model,
+        shares={"model": loader.size_ratio("model")},
+        trims=target.rollback == "trim",
+    )
+    target.keep_copies(found.store.memory_bytes)
+    return found
 
 
 class _Known(NamedTuple):
