@@ -52,6 +52,7 @@ def test_what_counts_as_an_edit() -> None:
     assert between(text, 2, 2, 3, 0) == Edit((3,), (9, 5))
     assert between(text, 2, 2, 2, 0) is None
     assert between(text, 6, 2, 3, 1) is None
+    assert between([3, 4, 5, 3, 4], 0, 2, 2, 0) is None
     assert between([*range(40), 0, 99, 30], 1, 2, 31, 1) is None
     edits = Edits()
     edits.learn(Edit((3, 4), (9,)))

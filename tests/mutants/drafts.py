@@ -17,6 +17,7 @@ GAPS, WHOLE = (
         "noise_and_penalties_are_those_of_the_whole_text",
     )
 )
+EDITS = "localspec/drafters/_edits.py"
 SEARCH = "drafters/test_lookup_occurrences.py::test_search_equals_brute_force"
 
 DRAFTS = [
@@ -143,6 +144,27 @@ DRAFTS = [
         "level.extend((a << _SHIFT) | b for a, b in zip(left, right, strict=False))",
         "level.extend(a for a, b in zip(left, right, strict=False))",
         (SEARCH,),
+    ),
+    Mutant(
+        "edits: the oldest edit of a place is expected",
+        EDITS,
+        "in reversed(self._known.get(text[position], ())):",
+        "in self._known.get(text[position], ()):",
+        ("drafters/test_lookup_edits.py::test_what_counts_as_an_edit",),
+    ),
+    Mutant(
+        "edits: what changes nothing is an edit",
+        EDITS,
+        "return None if edit.old == edit.new else edit",
+        "return edit",
+        ("drafters/test_lookup_edits.py::test_what_counts_as_an_edit",),
+    ),
+    Mutant(
+        "edits: behind one the copy goes on by what was written",
+        EDITS,
+        "            self.position += len(self.edit.old)",
+        "            self.position += len(self.edit.new)",
+        ("drafters/test_lookup_edits.py::test_an_edit_is_made_again",),
     ),
     Mutant(
         "asking: what was prepared is taken for any outcome",

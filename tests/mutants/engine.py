@@ -20,6 +20,7 @@ LAST_ONE_FAILS = "laws/test_blast_radius.py::test_a_grammar_that_fails_ends_its_
 ALWAYS_RIGHT = "laws/test_drafts_law.py::test_a_draft_model_equal_to_the_target_is_accepted"
 CONTEXT_ENDS = "laws/test_lossless.py::test_the_context_ends_an_answer_the_same_way"
 
+CLASSES = "localspec/engine/exactness/classes.py"
 FEATURE_HEAD = "laws/test_feature_head_law.py::"
 
 ENGINE = [
@@ -338,6 +339,27 @@ ENGINE = [
                 "engine/test_forwards.py::test_adjacent_slots_share_a_forward_in_any_order_of_arrival[streams]"
             ),
         ),
+    ),
+    Mutant(
+        "classes: one slot stands for all",
+        CLASSES,
+        "mine = slots if line == min(BORDER, lines[0]) else slots[:1]",
+        "mine = slots[:1]",
+        ("engine/test_exactness.py::test_one_slot_that_differs_is_seen",),
+    ),
+    Mutant(
+        "classes: slots at different places are not tried together",
+        CLASSES,
+        "zip(others, itertools.cycle(nearer), strict=False)",
+        "zip(others, (), strict=False)",
+        ("engine/test_exactness.py::test_the_cheapest_class_that_holds_is_found",),
+    ),
+    Mutant(
+        "classes: one that fails far from the beginning reaches there",
+        CLASSES,
+        "EVERYWHERE if whole_context else line) if agreed else None",
+        "EVERYWHERE if whole_context else line)",
+        ("engine/test_exactness.py::test_far_texts_are_probed_later_and_limit_the_claim",),
     ),
     Mutant(
         "batch cost: slots with memories of their own share any forward",
