@@ -108,6 +108,11 @@ def test_a_short_context_is_probed_in_every_slot_and_shared() -> None:
     assert as_numbers(probed(lambda seen: seen.total != seen.rows, context=200)) == (1, 32, 0, True)
 
 
+def test_slots_at_different_places_are_tried_together_at_load() -> None:
+    """Where no time is left for far texts, which are read beside others too."""
+    assert as_numbers(probed(SEEN["company"][0], lines=0)) == (1, 32, 0, True)
+
+
 def test_where_only_single_rows_agree_requests_are_alone_and_plain() -> None:
     """A forward of many rows has other bits in each, so nothing can be drafted."""
     shape = probed(lambda seen: (seen.place, seen.total) if seen.total > 1 else 0)

@@ -352,7 +352,7 @@ ENGINE = [
         CLASSES,
         "zip(others, itertools.cycle(nearer), strict=False)",
         "zip(others, (), strict=False)",
-        ("engine/test_exactness.py::test_the_cheapest_class_that_holds_is_found",),
+        ("engine/test_exactness.py::test_slots_at_different_places_are_tried_together_at_load",),
     ),
     Mutant(
         "classes: one that fails far from the beginning reaches there",
