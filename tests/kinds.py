@@ -51,6 +51,7 @@ def mamba2(path: Path) -> Path:
     heads = 8
     _states(writer, INNER, STATE, heads, GROUPS)
     add = _begun(writer, vocabulary)
+    _output(add, vocabulary)
     convolved = INNER + 2 * GROUPS * STATE
     for block in ("blk.0.", "blk.1."):
         add.ones(block + "attn_norm.weight")
@@ -80,6 +81,7 @@ def delta_net(path: Path) -> Path:
     writer.add_uint32(f"{architecture}.full_attention_interval", 2)
     _states(writer, head * values, head, values, keys)
     add = _begun(writer, vocabulary)
+    _output(add, vocabulary)
     convolved = head * (2 * keys + values)
     for block in ("blk.0.", "blk.1."):
         add.ones(block + "attn_norm.weight")
@@ -142,6 +144,11 @@ def _begun(writer: gguf.GGUFWriter, vocabulary: int) -> Tensors:
     add.matrix("token_embd.weight", vocabulary, WIDTH, 1.0)
     add.ones("output_norm.weight")
     return add
+
+
+def _output(add: Tensors, vocabulary: int) -> None:
+    """Rows that are not the embeddings: by these a random model says the last token again."""
+    add.matrix("output.weight", vocabulary, WIDTH, 0.5)
 
 
 def _attention(add: Tensors, block: str, gates: int = 1) -> None:
