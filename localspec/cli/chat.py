@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import sys
 from pathlib import Path
 from typing import Any
@@ -194,7 +193,7 @@ def _sink(*, as_json: bool, stream: bool, colour: bool) -> render.Sink:
 def _conclude(answer: Answer, *, verbose: bool | None, as_json: bool, stream: bool) -> None:
     """Print the end of an answer: the JSON object, the speed, or why it is not whole."""
     if as_json and not stream and answer.end:
-        click.echo(json.dumps(_object(answer), ensure_ascii=False, separators=(",", ":")))
+        render.emit(_object(answer))
     if answer.error:
         raise answer.error
     if answer.interrupted:

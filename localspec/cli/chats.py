@@ -18,7 +18,7 @@ from localspec.cli import chosen, names
 from localspec.cli.columns import columns, cut, folded
 from localspec.cli.confirm import YES, confirm
 from localspec.cli.groups import Group
-from localspec.cli.render import can_redraw, printable
+from localspec.cli.render import can_redraw, emit, printable
 from localspec.errors import escaped
 
 _JSON = click.option("--json", "as_json", is_flag=True, help="JSON on stdout, for machines.")
@@ -45,7 +45,7 @@ def list_chats(*, as_json: bool = False) -> None:
     """
     found = list(archive.listed())
     if as_json:
-        _emit([asdict(kept) for kept in found])
+        emit([asdict(kept) for kept in found])
         return
     for kept in found:
         _tell(kept)
@@ -63,7 +63,7 @@ def search(words: tuple[str, ...], *, as_json: bool) -> None:
     """
     found = list(archive.search(" ".join(words)))
     if as_json:
-        _emit([{**asdict(kept), "line": line} for kept, line in found])
+        emit([{**asdict(kept), "line": line} for kept, line in found])
         return
     for kept, line in found:
         _tell(kept)
@@ -83,7 +83,7 @@ def show(name: str, *, as_json: bool) -> None:
     """
     conversation = archive.load(name)
     if as_json:
-        _emit({"model": conversation.model, "messages": conversation.whole()})
+        emit({"model": conversation.model, "messages": conversation.whole()})
         return
     if can_redraw(sys.stdout):
         _draw(conversation)
@@ -164,7 +164,3 @@ def _tell(kept: Kept) -> None:
 def counted(turns: int) -> str:
     """`1 turn`, `3 turns`."""
     return f"{turns} turn{'s' * (turns != 1)}"
-
-
-def _emit(value: object) -> None:
-    click.echo(json.dumps(value, ensure_ascii=False, separators=(",", ":")))

@@ -37,7 +37,7 @@ from localspec.cli.names import complete_models
 from localspec.cli.plan import plan, together
 from localspec.cli.progress import shown
 from localspec.cli.prune import prune
-from localspec.cli.render import printable
+from localspec.cli.render import emit, printable
 from localspec.errors import BadGGUF, BadPair, escaped
 from localspec.wire.values import DraftHead
 
@@ -85,7 +85,7 @@ def list_models(*, as_json: bool = False) -> None:
             | {"adapters": lora[model.name]}
             for model in rows
         ]
-        _emit({"models": found, "skipped": skipped})
+        emit({"models": found, "skipped": skipped})
         return
     width = max(len(model.name) for model in rows)
     click.echo(f"{'NAME':{width}}  {'SIZE':>9}  {'STATE':9}  DRAFT")
@@ -138,7 +138,7 @@ def show(model: str, context: int | None, *, template: bool, as_json: bool) -> N
     drafts = [describe.describe(found, context, settings.draft.kv_type) for found in pair[1:]]
     if as_json:
         memory = drafts[0].memory if drafts else None
-        _emit({**msgspec.to_builtins(said), "draft_memory": memory})
+        emit({**msgspec.to_builtins(said), "draft_memory": memory})
         return
     lines = [*_lines(said, *drafts), *together(pair, configured)]
     if template_given is not None:
@@ -191,7 +191,7 @@ def pull(
             prepare.ensure_entry(entry, directory, report, keep_source=keep_source)
         found = prepare.ensure_pair(pulled, directory, report, draft_required=True)
     if as_json:
-        _emit({"stage": "ready", **_paths(found.name, found.target_path, found.draft_path)})
+        emit({"stage": "ready", **_paths(found.name, found.target_path, found.draft_path)})
         return
     click.echo(f"{found.name}: {found.target_path}")
     if found.draft_name:
@@ -216,7 +216,7 @@ def import_file(
             file, chosen.models_directory(), report, name=name, draft=draft, link=link
         )
     if as_json:
-        _emit({"stage": "ready", **_row(model)})
+        emit({"stage": "ready", **_row(model)})
     else:
         click.echo(f"{model.name}: {model.path}")
 
@@ -238,7 +238,7 @@ def rm(model: str, *, yes: bool, as_json: bool) -> None:
         confirm(_question(found, registry), yes=yes)
     freed = shelf.remove(name, directory)
     if as_json:
-        _emit({"model": name, "freed_bytes": freed})
+        emit({"model": name, "freed_bytes": freed})
     else:
         click.echo(f"removed {name}: {show_bytes(freed)} came back")
 
@@ -261,7 +261,7 @@ def check(context: click.Context, target: str, draft: str, *, as_json: bool) -> 
         if doubt := pairing.doubt(ours, theirs):
             click.echo(hung("warning: ", doubt, columns(sys.stderr)), err=True)
         return
-    _emit(verdict)
+    emit(verdict)
     if not verdict.can_speculate:
         context.exit(65)
 
@@ -291,7 +291,7 @@ def quantize(model: str, kind: str, *, as_json: bool) -> None:
             model, chosen.models_directory(), report, kind=kind, threads=threads
         )
     if as_json:
-        _emit({"stage": "ready", "model": result.path.stem, **msgspec.to_builtins(result)})
+        emit({"stage": "ready", "model": result.path.stem, **msgspec.to_builtins(result)})
     else:
         click.echo(f"{result.path.stem}: {result}")
 
@@ -438,7 +438,3 @@ def _lines(
                 held += f" + {show_bytes(kept.kv_bytes)} KV cache for {kept.context:,} tokens"
             lines.append((f"memory {what}", held))
     return lines
-
-
-def _emit(value: Any) -> None:
-    click.echo(msgspec.json.encode(value).decode())

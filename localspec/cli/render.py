@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import sys
@@ -11,6 +10,7 @@ from dataclasses import asdict
 from typing import IO, Protocol, TextIO
 
 import click
+import msgspec
 
 from localspec.cli.columns import columns
 from localspec.client import End, Piece
@@ -68,12 +68,12 @@ class JsonSink:
 
     def write(self, piece: Piece) -> None:
         """Print the piece."""
-        _emit({"type": "text", **asdict(piece)})
+        emit({"type": "text", **asdict(piece)})
 
     def close(self, end: End | None) -> None:
         """Print the figures."""
         if end:
-            _emit({"type": "end", **asdict(end)})
+            emit({"type": "end", **asdict(end)})
 
 
 class SilentSink:
@@ -126,5 +126,6 @@ def _stage(text: str) -> str:
     return re.sub(r"[\d.]+\s*%?", "", text)
 
 
-def _emit(value: object) -> None:
-    click.echo(json.dumps(value, ensure_ascii=False, separators=(",", ":")))
+def emit(value: object) -> None:
+    """Print a value as one line of JSON, for programs."""
+    click.echo(msgspec.json.encode(value).decode())

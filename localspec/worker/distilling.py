@@ -20,6 +20,7 @@ from torch.nn import functional
 
 from localspec.types import Floats
 from localspec.worker.eagle3.features import Brief
+from localspec.worker.eagle3.lesson import device
 
 _BATCH, _LEAST_BATCH = 512, 32
 _STEPS = 100
@@ -67,11 +68,6 @@ class Report(NamedTuple):
     done: int
     steps: int
     agreement: float
-
-
-def device() -> torch.device:
-    """The device to learn on: a GPU where torch has one."""
-    return torch.device("cuda" if torch.cuda.is_available() else "cpu")
 
 
 def learn(lesson: Examples, on_progress: Callable[[Report], None], seed: int = 0) -> Taught:

@@ -21,7 +21,7 @@ from localspec.catalog.plan import Plan
 from localspec.engine import calibrate, scheduler
 from localspec.engine.exactness import classes
 from localspec.engine.exactness.classes import Shape
-from localspec.engine.pieces import Pieces, whole
+from localspec.engine.pieces import Pieces
 from localspec.engine.step import Engine
 from localspec.wire.messages import Load
 from localspec.worker import planning, strict_cost
@@ -116,13 +116,11 @@ def by_memory(command: Load, files: Sequence[Path], there: Sequence[Device]) -> 
     )
 
 
-def at_once(engine: Engine) -> StrictCost | None:
-    """The verdict after some forwards in standard use; None where strict use may be cheap."""
-    return whole(looked(engine))
-
-
 def looked(engine: Engine) -> Pieces[StrictCost | None]:
-    """`at_once`, forward by forward. The slots are empty and used by nothing else meanwhile."""
+    """The verdict after some forwards in standard use; None where strict use may be cheap.
+
+    Forward by forward. The slots are empty and used by nothing else meanwhile.
+    """
     rollback, target = engine.shape.rollback, engine.target
     if rollback == "none":
         return StrictCost(
@@ -138,13 +136,8 @@ def looked(engine: Engine) -> Pieces[StrictCost | None]:
     return strict_cost.too_slow_at_once(min(spans[least]), min(spans[1]), sure=_quiet(spans))
 
 
-def by_forwards(engine: Engine, prefill_rows: int) -> StrictCost:
-    """The verdict of a strictly loaded engine with empty slots; takes some seconds."""
-    return whole(priced(engine, engine.shape, prefill_rows))
-
-
 def priced(engine: Engine, shape: Shape, prefill_rows: int) -> Pieces[StrictCost]:
-    """`by_forwards` of a class, forward by forward. Slots are used by nothing else meanwhile."""
+    """Whether a class is worth it, forward by forward. Slots are used by nothing else meanwhile."""
     target, clock = engine.target, engine.clock
     if not shape.bitwise:
         return StrictCost(False, "strict is not to be had, as no class of forwards agrees here")

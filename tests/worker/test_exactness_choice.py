@@ -21,12 +21,14 @@ from localspec.config import Config, Engine, Placement
 from localspec.engine.exactness import classes
 from localspec.engine.exactness.classes import Shape
 from localspec.engine.llama.library import build_info
+from localspec.engine.pieces import whole
 from localspec.engine.step import Engine as Stepping
 from localspec.engine.step import Limits
 from localspec.types import Floats, Row
 from localspec.wire.messages import Load
 from localspec.worker import assemble, exactness_choice
 from localspec.worker.exactness_choice import ExactnessChoice
+from localspec.worker.strict_cost import StrictCost
 
 
 def command(model: Path, **engine: Any) -> Load:
@@ -112,6 +114,11 @@ def engine(target: Charged, shape: Shape) -> Stepping:
     )
 
 
+def by_forwards(target: Charged, shape: Shape, prefill_rows: int) -> StrictCost:
+    """The verdict of an engine that is loaded with this cost and class."""
+    return whole(exactness_choice.priced(engine(target, shape), shape, prefill_rows))
+
+
 @pytest.mark.parametrize(
     ("seconds", "row_seconds", "strict"), [(1.0, 0.001, True), (1.0, 0.1, False)]
 )
@@ -122,7 +129,7 @@ def test_the_choice_follows_the_cost_of_forwards(
     target = Charged(seconds, row_seconds)
     shape = classes.strict(target, patience=lambda: False)
     assert shape.multiple == 2
-    verdict = exactness_choice.by_forwards(engine(target, shape), prefill_rows=32)
+    verdict = by_forwards(target, shape, prefill_rows=32)
     assert verdict.strict is strict
 
 
@@ -130,7 +137,7 @@ def test_a_high_cost_is_known_without_a_probe() -> None:
     """From some rows more or less in standard use; a low cost is left to the probe."""
     for seconds, row_seconds, dear in ((1.0, 0.001, False), (1.0, 0.1, True)):
         target = Charged(seconds, row_seconds)
-        verdict = exactness_choice.at_once(engine(target, Shape()))
+        verdict = whole(exactness_choice.looked(engine(target, Shape())))
         assert (verdict is not None) is dear
         assert verdict is None or (verdict.sure and not verdict.strict)
         assert target.decoded <= 128
@@ -154,7 +161,7 @@ def test_measurements_on_a_busy_machine_expire_after_a_day(
         return target.now
 
     busy.clock = clock
-    verdict = exactness_choice.at_once(busy)
+    verdict = whole(exactness_choice.looked(busy))
     assert verdict is not None
     assert "as far as a busy machine tells" in verdict.sentence
     kept = ExactnessChoice.open(command(model), [model], "b1", 0.0)
@@ -176,8 +183,8 @@ def test_measurements_on_a_busy_machine_expire_after_a_day(
 def test_where_nothing_can_be_shared_it_is_standard() -> None:
     """As on a GPU, whose class has one request in a forward; and where no class was found."""
     target = Charged(1.0, 0.0)
-    alone = exactness_choice.by_forwards(engine(target, Shape(4, 4, alone=True, bitwise=True)), 512)
-    none = exactness_choice.by_forwards(engine(target, Shape()), 512)
+    alone = by_forwards(target, Shape(4, 4, alone=True, bitwise=True), 512)
+    none = by_forwards(target, Shape(), 512)
     assert "1 of 3 requests could go on together" in alone.why
     assert "no class of forwards agrees" in none.why
     assert not alone.strict

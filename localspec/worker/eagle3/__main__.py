@@ -147,7 +147,7 @@ def _learned(
     """The bytes of the head's compact file."""
     from localspec.worker.eagle3 import lesson, training  # noqa: PLC0415 - torch may be missing
 
-    where = training.device()
+    where = lesson.device()
     course = lesson.DeviceData(material, where, asked.window)
     learning = training.Training(course, checkpoint, fewest=asked.steps)
 

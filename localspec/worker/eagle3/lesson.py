@@ -40,6 +40,11 @@ _SPARE = 1.5
 """Files are held by a device with so many times their memory free."""
 
 
+def device() -> torch.device:
+    """The device to learn on: a GPU where torch has one."""
+    return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class TrainingData:
     """Everything that does not change while a head is taught.

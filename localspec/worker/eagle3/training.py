@@ -13,7 +13,7 @@ import torch
 
 from localspec.types import Floats
 from localspec.worker.eagle3.features import Features, brief
-from localspec.worker.eagle3.lesson import BATCH, WINDOW, DeviceData, TrainingData
+from localspec.worker.eagle3.lesson import BATCH, WINDOW, DeviceData, TrainingData, device
 from localspec.worker.eagle3.schedule import FEWEST_STEPS, RATE, Schedule
 from localspec.worker.eagle3.shape import Shape
 from localspec.worker.eagle3.texts import Text
@@ -41,11 +41,6 @@ class Report(NamedTuple):
     loss: float
     agreement: float | None
     seconds: tuple[float, float]
-
-
-def device() -> torch.device:
-    """Where a head is taught: on a GPU that torch can use, else on the host."""
-    return torch.device("cuda" if torch.cuda.is_available() else "cpu")
 
 
 def rehearsed(shape: Shape) -> float:
