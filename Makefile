@@ -84,7 +84,7 @@ clients: $(VENV)/.checks
 
 remote-test:
 	@$(MAKE) --no-print-directory VENV=.venv-remote REMOTE=1 .venv-remote/.checks llama-server
-	@.venv-remote/bin/python -c 'from localspec.engine import rpc; rpc.require()'
+	@.venv-remote/bin/python -c 'from localspec.engine.llama import rpc; rpc.require()'
 	@.venv-remote/bin/pytest -rs tests/worker/test_remotes.py tests/worker/test_rpc_host.py \
 		tests/daemon/test_remote.py tests/daemon/test_llama_server.py tests/laws/test_experts_law.py
 

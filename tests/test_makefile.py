@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -74,3 +76,17 @@ def test_nothing_in_a_prompt_is_run(clone: Path) -> None:
 def test_a_prompt_is_given_to_make_and_not_inherited(clone: Path) -> None:
     """Shells keep their own PROMPT in the environment; it is no question."""
     assert asked(clone, PROMPT="%n@%m %~ %#") == ["models", "pull", "chat"]
+
+
+def test_recipes_name_modules_and_tests_that_exist() -> None:
+    """Also those of targets that few people run, which a renamed module would end."""
+    recipes = (REPOSITORY / "Makefile").read_text()
+    modules = re.findall(r"-m (localspec[\w.]*)", recipes)
+    modules += [
+        ".".join(each) for each in re.findall(r"from (localspec[\w.]*) import (\w+)", recipes)
+    ]
+    files = re.findall(r"tests/[\w/]+\.py", recipes)
+    assert modules
+    assert files
+    assert [each for each in modules if importlib.util.find_spec(each) is None] == []
+    assert [each for each in files if not (REPOSITORY / each).exists()] == []
