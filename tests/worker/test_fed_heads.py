@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -20,12 +20,15 @@ from localspec.catalog.plan import PlanCandidate, PlanRequest
 from localspec.catalog.registry import Registry
 from localspec.config import Config, Engine, Placement, Speculation
 from localspec.drafters._fed import FedDrafter
+from localspec.engine.llama.context import Context
 from localspec.engine.llama.fed import FedContext
 from localspec.engine.llama.library import ours
-from localspec.types import SamplingParams, SpeculationParams
+from localspec.engine.llama.model import Model
+from localspec.types import Row, SamplingParams, SpeculationParams
 from localspec.wire.messages import Delta, Finished, Generate, Load
 from localspec.worker import assemble
 from localspec.worker.assemble import Loaded
+from localspec.worker.fed_heads import FedHead
 
 pytestmark = pytest.mark.skipif(not ours.states, reason="llama.cpp without LocalSpec's edits")
 
@@ -186,3 +189,31 @@ def test_a_head_that_is_not_wanted_is_left_alone(tmp_path: Path) -> None:
         assert made.ready.drafters == ["lookup"]
         assert "speculation.drafters" in made.ready.head
         assert answer(made)[0] == COUNTED
+
+
+@pytest.mark.parametrize("kind", ["eagle3", "mtp"])
+def test_a_head_is_for_targets_on_this_machine(kind: str, tmp_path: Path) -> None:
+    """With layers on another one it is left out, the sentence says why, and nothing is tapped."""
+    if kind == "eagle3":
+        target = heads.qwen2(tmp_path / "target.gguf")
+        heads.eagle3(tmp_path / "head.gguf")
+    else:
+        target = heads.glm4moe(tmp_path / "target.gguf")
+    found, _ = Registry(tmp_path).head(target)
+    command = Load("tiny", str(target), None, Config(engine=ENGINE), head=found)
+    with ExitStack() as parts:
+        here, there = (
+            FedHead(command, Layout(), remote=remote, parts=parts) for remote in (False, True)
+        )
+        assert (here.part, here.predicts) == (kind, kind == "mtp")
+        assert (there.part, there.predicts, there.taps) == ("", False, ())
+        assert there.sentence.startswith(f"not used, {here.sentence}: ")
+        assert "on another machine" in there.sentence
+        model = Model.load(target)
+        parts.callback(model.close)
+        memory = Context.open(model, ENGINE.target, slots=1, context=64, rows=8)
+        parts.callback(memory.close)
+        there.tap(memory)
+        memory.decode([Row(5, 0, 0, wants_logits=True)])
+        assert memory.features is None
+        assert there.open(memory, placement=ENGINE.target, context=64, streams=True) is None
