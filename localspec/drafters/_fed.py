@@ -18,6 +18,7 @@ from typing import cast
 
 import numpy as np
 
+from localspec.drafters._siblings import Second, beside, second
 from localspec.engine.kv.slots import common_prefix
 from localspec.errors import EngineError
 from localspec.forward_counts import ForwardCounts
@@ -102,7 +103,7 @@ class FedDrafter:
                 chain.session.memory.places.clear()
                 self.head.truncate(chain.session.slot, 0)
             raise
-        return [chain.draft() for chain in chains]
+        return [beside(chain.draft(), chain.seconds) for chain in chains]
 
     def close(self) -> None:
         """Free the head's context."""
@@ -174,8 +175,9 @@ class FedDrafter:
     def _drawn(self, chain: _Chain) -> Token | None:
         """Add one node; None where no token that may come is one that the head knows."""
         logits = chain.logits[: self._n_vocab]
-        sampler, session = chain.session.sampler, chain.session
-        path = [*chain.request.prefix.tokens, *chain.tokens]
+        request, session = chain.request, chain.session
+        sampler = session.sampler
+        path = [*request.prefix.tokens, *chain.tokens]
         if sampler.constraint is not None:
             mask = sampler.constraint.mask(path)
             if mask is not None and not np.isfinite(logits[mask[: len(logits)]]).any():
@@ -183,10 +185,16 @@ class FedDrafter:
         back = sampler.looks_back
         recent = session.tokens[-back:] if back else []
         position = len(session.tokens) + len(path)
+
+        def propose(values: Floats) -> tuple[Token, Probs | None]:
+            return sampler.propose(values, recent, path, position)
+
         try:
-            token, law = sampler.propose(logits, recent, path, position)
+            token, law = propose(logits)
         except EngineError:  # biases and bans may leave nothing either
             return None
+        if request.siblings and law is None:
+            chain.seconds.append(second(logits, token, propose))
         chain.tokens.append(token)
         chain.laws.append(law)
         chain.signals.append(self._signal(logits, token, sampler))
@@ -316,6 +324,7 @@ class _Chain:
     tokens: list[Token] = field(default_factory=list)
     signals: list[Signal] = field(default_factory=list)
     laws: list[Probs | None] = field(default_factory=list)
+    seconds: list[Second] = field(default_factory=list)
 
     @property
     def session(self) -> FedSession:

@@ -18,7 +18,7 @@ from localspec.types import Draft, Floats, Probs, Signal, Token
 Second: TypeAlias = "tuple[Token, float] | None"
 """A second choice and the drafter's probability of it, if there is one."""
 
-_FIRST = 100
+FIRST = 100
 """Buckets of siblings begin here: a source's own are fewer."""
 _EDGES = (0.02, 0.05, 0.1, 0.2, 0.3)
 _PRIORS = (0.01, 0.03, 0.07, 0.14, 0.24, 0.36)
@@ -57,4 +57,4 @@ def beside(chain: Draft, seconds: Sequence[Second]) -> Draft:
 
 def _signal(source: str, probability: float) -> Signal:
     bucket = bisect_right(_EDGES, probability)
-    return Signal(source, _FIRST + bucket, _PRIORS[bucket])
+    return Signal(source, FIRST + bucket, _PRIORS[bucket])

@@ -81,22 +81,25 @@ MTP: dict[str, tuple[Callable[[Path, heads.By], Path], int]] = {
 
 
 @contextmanager
-def mtp(folder: Path, kind: str, by: heads.By) -> Iterator[Fed]:
+def mtp(folder: Path, kind: str, by: heads.By, *, strict: bool = True) -> Iterator[Fed]:
     """A target with a prediction layer inside, on which it drafts."""
     build, snapshots = MTP[kind]
     target = build(folder / "target.gguf", by)
     alone = Placement(threads=1)
-    with opened(target, target, alone, slots=SLOTS, context=256, snapshots=snapshots) as harness:
+    with opened(
+        target, target, alone, slots=SLOTS, context=256, strict=strict, snapshots=snapshots
+    ) as harness:
         model = Model.load(target, predicts=True)
         memory = Context.open(
-            model, alone, slots=SLOTS, context=256, rows=64, streams=True, snapshots=snapshots
-        )
+            model, alone, slots=SLOTS, context=256, rows=64, streams=strict, snapshots=snapshots,
+            branching=True,
+        )  # fmt: skip
         memory.find_rollback()
         assert memory.snapshots == snapshots
         assert memory.show()
         assert memory.tap(Taps(following=True))
         context = FedContext.open(
-            model, alone, slots=SLOTS, context=256, streams=True, predicts=True
+            model, alone, slots=SLOTS, context=256, streams=strict, predicts=True
         )
         yield Fed(replace(harness, memory=memory), context, "mtp")
         context.close()

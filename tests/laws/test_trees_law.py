@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import architectures
+import heads
 import numpy as np
 import pytest
 import tiny
@@ -15,6 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from laws.engine_harness import CONTEXT, PROMPTS, SLOTS, Harness, finish, opened, output
 from laws.policies import FixedDepth, Padding, Rubbish
+from laws.test_fed_law import EIGHT, Fed, eagle3, mtp
 from laws.test_lossless import CHAINS
 
 from localspec.config import Placement
@@ -22,14 +24,17 @@ from localspec.control import trees
 from localspec.control.acceptance import Acceptance
 from localspec.control.controller import Controller
 from localspec.control.costs import Costs
-from localspec.control.round import Plan, View
+from localspec.control.round import Plan, Round, View
+from localspec.drafters._siblings import FIRST as SECONDS
 from localspec.engine.llama.context import Context
+from localspec.engine.llama.library import ours
 from localspec.engine.llama.model import Model
 from localspec.engine.session import Session
 from localspec.types import Draft, Row, Signal, SpeculationParams
 
 AUTO = SpeculationParams(mode="auto")
 SIGNAL = Signal("rubbish", 0, 0.5)
+needs_states = pytest.mark.skipif(not ours.states, reason="llama.cpp without LocalSpec's edits")
 
 
 @pytest.fixture(scope="module")
@@ -115,6 +120,62 @@ def test_any_tree_gives_the_tokens_of_plain_decoding(
             held = standard.memory.held
             assert [standard.memory.length(slot) for slot in range(SLOTS)] == [*held]
     assert aside > 0, "no branch but the first was ever right"
+
+
+@pytest.fixture(scope="module", params=["eagle3", "glm4moe", "eagle3 strict"])
+def fed(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fed]:
+    """A head of random weights, whose target's slots share all cells but for strict use."""
+    folder, (kind, *strict) = tmp_path_factory.mktemp("fed"), request.param.split()
+    if kind == "eagle3":
+        head = heads.eagle3(folder / "head.gguf")
+        made = eagle3(folder, head, counts=False, strict=bool(strict))
+    else:
+        made = mtp(folder, kind, "chance", strict=bool(strict))
+    with made as found:
+        yield found
+
+
+class Watched(Controller):
+    """The policy, whose rounds are kept."""
+
+    def __init__(self) -> None:
+        super().__init__(Costs(), Acceptance())
+        self.rounds: list[Round] = []
+        for rows in range(1, 17):
+            self.costs.measured(rows, 0.02)
+
+    def observe(self, round_: Round) -> None:
+        """Learn, and keep it."""
+        super().observe(round_)
+        self.rounds.append(round_)
+
+
+@needs_states
+@pytest.mark.parametrize("chain", [*CHAINS, "letters"])
+def test_second_choices_of_a_head_change_no_token(fed: Fed, chain: str) -> None:
+    """They are verified where slots share cells, by any policy, and right now and then."""
+    sampling = CHAINS.get(chain, EIGHT)
+    harness = fed.harness
+    requests = [harness.request(each, sampling, speculation=AUTO) for each in PROMPTS]
+    plain = [finish(harness.engine({}, FixedDepth(0)), [request])[0] for request in requests]
+    judged = right = 0
+    for count in (1, SLOTS):
+        for policy in (Growing(1, fed.name, 1, plain), Growing(5, fed.name, 5), Watched()):
+            sessions = finish(harness.engine(fed.drafters("lookup"), policy), requests[:count])
+            assert [output(session) for session in sessions] == [*map(output, plain[:count])]
+            for round_ in policy.rounds:
+                for each, committed in zip(round_.judged, round_.committed, strict=True):
+                    seconds = [
+                        signal.source == fed.name and signal.bucket >= SECONDS
+                        for signal in each.draft.signals
+                    ]
+                    judged += sum(seconds)
+                    right += sum(seconds[node] for node in trees.path(each.draft, committed))
+    if harness.memory.branches == 1:
+        assert judged == 0
+    else:
+        assert judged > 0
+        assert right > 0 or chain != "letters"
 
 
 @pytest.mark.parametrize("chain", CHAINS)

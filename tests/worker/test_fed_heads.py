@@ -102,7 +102,10 @@ def test_a_head_is_found_loaded_measured_and_drafts(
         for _ in range(2):
             tokens, sources = answer(made)
             assert tokens == COUNTED
-            assert sources[kind].accepted == sources[kind].drafted > 20
+            count = sources[kind]
+            assert count.accepted > 20
+            # Beside tokens that are always right, second choices are wrong; strict use has none.
+            assert exactness == "standard" or count.accepted == count.drafted
         assert answer(made, "off") == (COUNTED, {})
 
 
