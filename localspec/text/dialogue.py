@@ -14,7 +14,7 @@ from localspec.text.formats import Offer, Reader, history, lark, shown, thinking
 from localspec.text.formats.choice import offered
 from localspec.text.formats.offer import Json
 from localspec.text.formats.parts import Format, Maybe, Pair, Way
-from localspec.text.formats.reading import reading
+from localspec.text.formats.reading import reading, words_alone
 from localspec.text.formats.recognise import Recognised, Render, recognised
 from localspec.text.formats.table import FORMATS, GENERIC
 from localspec.types import Token
@@ -143,9 +143,11 @@ class Dialogue:
     def reader(self, offer: Offer) -> Reader | None:
         """The reader of the answer; None if the answer can only be text."""
         own = self.format.heads or self.format.words or self.format.dropped
-        if not (offer.functions or offer.thinks or offer.thinking or own):
-            return None
-        return Reader(lambda tape: reading(tape, self.format, offer))
+        if offer.functions or offer.thinks or offer.thinking or own:
+            return Reader(lambda tape: reading(tape, self.format, offer))
+        if self.format.thoughts:
+            return Reader(lambda tape: words_alone(tape, self.format, offer))
+        return None
 
     def grammar(self, offer: Offer) -> str:
         """The Lark grammar of the calls that an answer may contain."""

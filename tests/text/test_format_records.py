@@ -36,6 +36,8 @@ def opened(one: Record) -> tuple[Dialogue, Offer]:
         [Message("user", "Please help.")],
         one["tools"],
         template_kwargs=one.get("variables") or {},
+        tool_choice=one.get("choice"),
+        parallel_tool_calls=one.get("parallel", True),
     )
     return dialogue, dialogue.turn(request).offer
 

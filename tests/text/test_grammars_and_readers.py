@@ -30,7 +30,7 @@ ROUTE: dict[str, Any] = {
         "type": "object",
         "properties": {
             "place": {"type": "string"},
-            "mode": {"enum": ["sail", "row"]},
+            "mode": {"anyOf": [{"enum": ["sail", "row"]}, {"type": "integer"}]},
             "crew": {"type": "integer", "minimum": 1, "maximum": 9},
             "note": {"anyOf": [{"type": "string"}, {"type": "null"}]},
             "legs": {"type": "array", "items": {"$ref": "#/$defs/leg"}, "maxItems": 3},
@@ -51,7 +51,10 @@ LIST = {"name": "list_ports", "strict": True, "parameters": {"type": "object", "
 TOOLS = [ROUTE, LIST]
 MADE: list[tuple[str, dict[str, Any]]] = [
     ("plan_route", {"place": "Århus, old port", "crew": 4, "mode": "sail"}),
-    ("plan_route", {"crew": 1, "place": "7", "note": None, "legs": [{"to": "Kiel", "fast": True}]}),
+    (
+        "plan_route",
+        {"crew": 1, "place": "7", "mode": 3, "note": None, "legs": [{"to": "Kiel", "fast": True}]},
+    ),
     ("list_ports", {}),
     ("plan_route", {"legs": [], "crew": 9, "place": 'a "b" {c}: [d]'}),
 ]

@@ -83,10 +83,18 @@ FORMATS = {
     "phi4-mini": "phi4-mini",
     "codestral": "generic",
     "devstral2": "mistral-named",
+    "ernie45-thinking": "ernie",
+    "functiongemma": "functiongemma",
+    "glm4-0414": "glm-4",
     "glm5-flash": "glm",
+    "jamba": "hunyuan",
+    "llama4": "llama4",
     "mistral-v3": "mistral",
     "phi4": "generic",
+    "phi4-mini-reasoning": "generic",
+    "phi4-reasoning": "generic",
     "smollm2": "generic",
+    "xlam2": "llama3",
 }
 """Formats other than "hermes"."""
 PATHS = templates.everything()

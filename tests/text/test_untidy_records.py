@@ -3,7 +3,8 @@
 Calls that differ from what the templates show, marks that are only spoken of, and answers that are
 cut. Every sentence, function and argument is our own; only the syntax is the families'.
 
-`strangers.jsonl`: 100 records written from the families' documentation before any of them was read.
+`strangers.jsonl` and `outsiders.jsonl`: records written from the families' documentation before any
+of them was read; `outsiders.jsonl` also has families without a template in llama.cpp.
 """
 
 from __future__ import annotations
@@ -29,7 +30,10 @@ def records(name: str, tools: str) -> list[dict[str, Any]]:
 
 
 RECORDS = records("records.jsonl", "tools.json")
-STRANGERS = records("strangers.jsonl", "strangers-tools.json")
+STRANGERS = [
+    *records("strangers.jsonl", "strangers-tools.json"),
+    *records("outsiders.jsonl", "outsiders-tools.json"),
+]
 
 
 def known(one: Record) -> Record:

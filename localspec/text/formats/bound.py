@@ -69,7 +69,8 @@ class Arguments:
                 made = fields.listed() if self.whole else fields.anything()
                 return f"({made} | {BLANKS} {self.json()})"
             case Hole.KEYWORDS | Hole.NOTED:
-                style = notated.PYTHON if part is Hole.KEYWORDS else notated.gemma(self.spelling)
+                python = part is Hole.KEYWORDS
+                style = notated.PYTHON if python else notated.gemma(self.spelling, way.quote)
                 rules = notated.Rules(name, style, self.schema, self.rules)
                 return rules.fields() if part is Hole.KEYWORDS else rules.object()
         return f"{BLANKS} {self.json()}"

@@ -9,12 +9,11 @@ from typing import NamedTuple
 
 from localspec.text.formats.marks import unfinished
 from localspec.text.formats.tape import BLANK, Reading, Tape
-from localspec.text.formats.values import APOSTROPHE
+from localspec.text.formats.values import APOSTROPHE, GEMMA
 
 _CLOSING = {"{": "}", "[": "]", "(": ")"}
 _BEFORE_STRING = "{[(,:="
 """Characters after which an apostrophe is a quote and not part of a word."""
-GEMMA_QUOTE = '<|"|>'
 
 
 class Extent(NamedTuple):
@@ -89,7 +88,7 @@ def string(tape: Tape, at: int, quote: str, *, escapes: bool = True) -> Reading[
 @lru_cache(maxsize=64)
 def _outside(stops: tuple[str, ...], *, gemma: bool) -> tuple[re.Pattern[str], frozenset[str]]:
     """A pattern for whatever counts outside of strings, and all beginnings of it."""
-    quotes = (GEMMA_QUOTE, '"', "'") if gemma else ('"""', "'''", '"', "'")
+    quotes = GEMMA.quotes if gemma else ('"""', "'''", '"', "'")
     texts = [*sorted(stops, key=len, reverse=True), *quotes]
     begun = frozenset(text[:size] for text in texts for size in range(1, len(text)))
     return re.compile("|".join(map(re.escape, texts)) + r"|[{}\[\]()]"), begun

@@ -68,11 +68,18 @@ class Fields:
             ways.append(self._filled(key, element.text_type, self._text(rule, wanted)))
         if element.text_type and wanted is None:
             ways.append(self._filled(key, element.other_type, self._value(f"{rule}_o", {})))
-        elif "string" not in allowed or element.text_type or allowed & {"object", "array"}:
+        elif self._is_more(wanted, allowed):
             plain = _without_text(wanted, self.whole)
             if plain is not None:
                 ways.append(self._filled(key, element.other_type, self._value(rule, plain)))
         return " | ".join(ways)
+
+    def _is_more(self, wanted: Any, allowed: frozenset[str]) -> bool:
+        """Whether a value may be written as something else than a text."""
+        if "string" not in allowed or self.element.text_type or allowed & {"object", "array"}:
+            return True
+        limited = typed.choices(wanted, self.whole) is not None
+        return limited and bool(allowed - {"string", "null"})
 
     def _filled(self, key: str, kind: str, value: str) -> str:
         """An element with its value and closing mark."""
@@ -177,11 +184,9 @@ class Fields:
 def text_of(wanted: Any, whole: Json, mark: str, *, line: bool = False) -> str:
     """Lark for the text of a string between marks, of which `mark` ends it."""
     around = r"/\n?/" if line else ""
-    choices = _choices(wanted, whole)
-    if choices is not None:
-        texts = [one if isinstance(one, str) else "null" for one in choices
-                 if isinstance(one, str) or one is None]  # fmt: skip
-        made = " | ".join(map(quoted, texts)) or '"null"'
+    only = typed.choices(wanted, whole)
+    if only is not None:
+        made = " | ".join(quoted("null" if one is None else one) for one in only) or '"null"'
         return f"{around} ({made}) {around}".strip()
     limits = _limits(wanted, whole)
     free = f"({without([escaped(mark)])})"
@@ -189,28 +194,6 @@ def text_of(wanted: Any, whole: Json, mark: str, *, line: bool = False) -> str:
         return free
     inner = " & ".join(f"/{limit}/" for limit in limits)
     return f"{free} & ({around} ({inner}) {around})"
-
-
-def _choices(  # noqa: PLR0911 - one of each way to say it
-    wanted: Any, whole: Json, depth: int = 0
-) -> list[Any] | None:
-    """The only values that a schema allows; None if it is not a list of values."""
-    if not isinstance(wanted, dict) or depth > _MAX_DEPTH:
-        return None
-    if isinstance(reference := wanted.get("$ref"), str):
-        return _choices(typed.referred(reference, whole), whole, depth + 1)
-    if isinstance(several := wanted.get("enum"), list):
-        return several
-    if "const" in wanted:
-        return [wanted["const"]]
-    if wanted.get("type") == "null":
-        return [None]
-    for key in ("anyOf", "oneOf"):
-        if isinstance(options := wanted.get(key), list):
-            found = [_choices(one, whole, depth + 1) for one in options]
-            if all(one is not None for one in found):
-                return [value for one in found for value in one or ()]
-    return None
 
 
 def _limits(wanted: Any, whole: Json) -> list[str]:

@@ -11,7 +11,6 @@ from localspec.text.formats.fields import text_of
 from localspec.text.formats.offer import Json
 from localspec.text.formats.ordered import Member, ordered
 from localspec.text.formats.spelled import BLANKS, SOME, Spelling, json_rule, quoted
-from localspec.text.formats.values import GEMMA
 
 _MAX_DEPTH = 8
 """Depth of nested schemas that are enforced; deeper values may be anything."""
@@ -172,9 +171,8 @@ PYTHON = Style(
 )
 
 
-def gemma(spelling: Spelling) -> Style:
+def gemma(spelling: Spelling, quote: str) -> Style:
     """Gemma's notation, whose quotes may be a single token."""
-    quote = GEMMA.quotes[0]
     before, rest = spelling.parted(quote)
     opened, behind = " ".join(spelling.exact(quote)), " ".join(rest)
     ending = f" {quoted(before)}" if before else ""
@@ -185,10 +183,10 @@ def gemma(spelling: Spelling) -> Style:
         return f"{opened} {text} {behind}".strip()
 
     def constant(value: Any) -> str:
-        return " ".join(spelling.exact(writing.noted(value)))
+        return " ".join(spelling.exact(writing.noted(value, quote)))
 
     def key(name: str) -> str:
-        return " ".join(spelling.exact(writing.noted_key(name)))
+        return " ".join(spelling.exact(writing.noted_key(name, quote)))
 
     return Style(
         words={"true": "true", "false": "false", "null": "null"},

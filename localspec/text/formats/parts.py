@@ -77,7 +77,8 @@ class Way:
 
     `opening` and `closing` are around consecutive calls, `between` is between two. `known`: the
     marks are ambiguous, so only names of offered functions count. `first`: a call may begin only
-    at the beginning of the answer, or after its thoughts.
+    at the beginning of the answer, or after its thoughts. `quote`: around strings of NOTED.
+    `odd`: it is read, but no grammar allows it.
     """
 
     call: tuple[Part, ...]
@@ -88,6 +89,8 @@ class Way:
     first: bool = False
     element: Element | None = None
     keys: tuple[str, str] = ("name", "arguments")
+    quote: str = '<|"|>'
+    odd: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from localspec.text.formats.marks import (
     begin,
@@ -17,7 +17,7 @@ from localspec.text.formats.marks import (
 from localspec.text.formats.offer import Offer
 from localspec.text.formats.parts import Format, Pair
 from localspec.text.formats.runs import Runs
-from localspec.text.formats.tape import BLANK, Kind, Reading, Tape
+from localspec.text.formats.tape import BLANK, Kind, Reading, Tape, words
 
 _HEAD_CHARS = 300
 """Limit of a message's head in characters."""
@@ -26,6 +26,22 @@ _HEAD_CHARS = 300
 def reading(tape: Tape, form: Format, offer: Offer) -> Reading[None]:
     """Turn the answer on `tape` into pieces."""
     yield from _Reading(tape, form, offer).answer()
+
+
+def words_alone(tape: Tape, form: Format, offer: Offer) -> Reading[None]:
+    """Turn an answer without calls into words, and the thoughts that it may begin with.
+
+    Some models think although their template says nothing of it; words are passed on unchanged.
+    """
+    begin = yield from tape.blank(0)
+    for pair in form.thoughts:
+        if (yield from tape.literal(begin, pair.opening.strip())) is not None:
+            return (yield from reading(tape, form, replace(offer, thinks=True)))
+    rest = tape.text[begin:]
+    begun = any(pair.opening.startswith(rest) for pair in form.thoughts)
+    if tape.ended and tape.cut and rest and begun:
+        tape.give("markup", len(tape.text))
+    return (yield from words(tape))
 
 
 @dataclass(slots=True)
@@ -56,10 +72,19 @@ class _Reading:
                     break
             self._drop_begun()
             yield from self._thoughts([pair.closing for pair in self.form.thoughts])
+        elif not self.offer.thinks:
+            yield from self._unannounced()
         yield from self._beginning()
         while (mark := (yield from self._prose("content", self._marks, self._begun))) is not None:
             if (yield from self._at_mark(mark)):
                 yield from self._beginning()
+        return None
+
+    def _unannounced(self) -> Reading[None]:
+        """Take thoughts at the beginning, although the template says nothing of any."""
+        for pair in self.form.thoughts:
+            if (yield from self._take(pair.opening)):
+                return (yield from self._thoughts([pair.closing]))
         return None
 
     def _others(self) -> list[str]:
@@ -180,12 +205,14 @@ class _Reading:
             tape.give("markup", at + len(mark))
             yield from self._blanks()
             return True
-        tape.short = False
+        short = False  # what one way waits for is not over because another one ends
         for way in self._runs.ways:
+            tape.short = False
             begins = not way.first and mark in (opening(way), inner_mark(way))
             if begins and (yield from self._runs.take(way, at)):
                 return True
-        if tape.ended and tape.cut and tape.short:
+            short = short or tape.short
+        if tape.ended and tape.cut and short:
             tape.give("markup", len(tape.text))
             return False
         tape.give("content", at + len(mark))

@@ -46,6 +46,9 @@ class Runs:
             return True
         if (yield from self._spoken(way, at, found)):
             return False
+        if self._is_undecided(way, at, found):
+            self.tape.give("markup", len(self.tape.text))
+            return True
         while found is not None:
             self.hand_over(found)
             found = yield from self._next(way)
@@ -85,9 +88,12 @@ class Runs:
 
     def end(self, mark: str, at: int) -> Reading[int | None]:
         """The place after known calls that begin with `mark` at `at`; None without any."""
+        short = False
         for way in self.ways:
             if not way.first and mark in (opening(way), inner_mark(way)):
+                self.tape.short = False
                 found = yield from self._first(way, at)
+                short = short or self.tape.short
                 if found is not None and found.name in self.offer.names:
                     if (yield from self._quoted(way, at, found)) is not None:
                         return None
@@ -95,6 +101,7 @@ class Runs:
                     while (found := (yield from self._following(way, end))) is not None:
                         end = found.end
                     return end
+        self.tape.short = short
         return None
 
     def _next(self, way: Way) -> Reading[Found | None]:
@@ -147,14 +154,17 @@ class Runs:
         """Take the marks after the last call, including repeated ones."""
         marks = [text for text in (way.closing, *closings(way)) if text]
         marks += [FENCE] if self._fence else []
-        self._fence = False
+        self._fence = closed = False
         while True:
             for mark in marks:
                 place = yield from self.calls.behind(mark, 0)
                 if place is None and len(tokens(mark)) > 1:
                     place = yield from self.tape.mark(0, tokens(mark)[-1])
                 if place is not None:
+                    if closed and FENCE in mark and (yield from self.tape.peek(place)).isalnum():
+                        continue  # the next call's fence
                     self.tape.give("markup", place)
+                    closed = True
                     break
             else:
                 break
@@ -202,6 +212,13 @@ class Runs:
                 return False  # another call
         words = bool(char) and char not in "\r\n;,{[<`"
         return words and (unmarked or bool(before.strip()) or place > found.end)
+
+    def _is_undecided(self, way: Way, at: int, found: Found) -> bool:
+        """Whether a limit cut the line off in which an object may be a call or be spoken of."""
+        tape = self.tape
+        before = (tape.text[:at].rstrip(" \t") or tape.last)[-1:]
+        inside = opening(way) == "{" and before not in ("", "\n", "\r")
+        return inside and tape.ended and tape.cut and not tape.text[found.end :].strip()
 
 
 def _there(at: int) -> Reading[int]:

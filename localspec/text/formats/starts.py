@@ -116,7 +116,7 @@ class Starts:
         many = len(self._called) > _MANY
         own = self.form.ways[:1]
         for begun in self._ways():
-            if not many or begun.way in own or not begun.way.known:
+            if not begun.way.odd and (not many or begun.way in own or not begun.way.known):
                 yield begun
 
     def _ways(self) -> Iterator[_Begun]:

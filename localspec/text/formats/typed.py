@@ -54,12 +54,38 @@ def types(  # noqa: C901, PLR0911 - one of each way to say it
 def value(text: str, wanted: Any, whole: Json) -> Any:
     """The value of `text` by the schema `wanted`; None stands for a parameter without one."""
     allowed = types(wanted, whole)
-    if wanted is None or "string" in allowed:
-        if "null" in allowed and text.strip() == "null":
-            return None
-        contained = _container(text, allowed)
-        return text if contained is None else contained
-    return _typed(text, allowed)
+    if wanted is not None and "string" not in allowed:
+        return _typed(text, allowed)
+    if "null" in allowed and text.strip() == "null":
+        return None
+    only, plain = choices(wanted, whole), text.strip()
+    if only is not None:
+        for one in (text, plain, plain.strip("\"'")):
+            if one in only:
+                return one
+        if others := allowed - {"string"}:  # no string that is allowed, so it is none
+            return _typed(text, others)
+    contained = _container(text, allowed)
+    return text if contained is None else contained
+
+
+def choices(wanted: Any, whole: Json, depth: int = 0) -> list[str | None] | None:
+    """The only strings that a schema allows, and null if it does; None where any string is."""
+    if not isinstance(wanted, dict) or depth > _MAX_DEPTH:
+        return None
+    if isinstance(reference := wanted.get("$ref"), str):
+        return choices(referred(reference, whole), whole, depth + 1)
+    given = [wanted["const"]] if "const" in wanted else wanted.get("enum")
+    if isinstance(given, list):
+        return [one for one in given if one is None or isinstance(one, str)]
+    for key in ("anyOf", "oneOf"):
+        if isinstance(options := wanted.get(key), list):
+            found = [choices(one, whole, depth + 1) for one in options]
+            return None if None in found else [one for some in found for one in some or ()]
+    allowed = types(wanted, whole)
+    if not allowed or "string" in allowed:
+        return None
+    return [None] if "null" in allowed else []
 
 
 def _typed(text: str, allowed: frozenset[str]) -> Any:

@@ -60,7 +60,8 @@ JSON = Notation(('"""', "'''", '"', "'", "`"))
 APOSTROPHE = re.compile(r"[^\W\d_]'[^\W\d_]")
 """One inside of a word ("it's") ends no string: what follows a string begins with no letter."""
 PYTHON = Notation(('"""', "'''", '"', "'"))
-GEMMA = Notation(('<|"|>', '"', "'"), bare=True, escapes=False)
+GEMMA = Notation(('<|"|>', "<escape>", '"', "'"), bare=True, escapes=False)
+"""The quotes of Gemma 4, of FunctionGemma, and others that both write now and then."""
 
 
 def strict(text: str) -> Any:

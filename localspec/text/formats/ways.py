@@ -29,12 +29,18 @@ HARMONY_CALLS = tuple(
 # Hermes, and many trained on its format: JSON between tags.
 TAGGED = Way(("<tool_call>\n", Hole.CALL, "\n</tool_call>"), between="\n")
 FENCED = Way((Hole.CALL,), opening="```json\n", closing="\n```", known=True)
-BARE = Way((Hole.CALL, Maybe(("</tool_call>",))), known=True, first=True)
+BARE = Way((Hole.CALL, Maybe(("</tool_call>",))), known=True)
 BARE_LIST = Way((Hole.CALL,), opening="[", between=", ", closing="]", known=True, first=True)
 LOOSE = (
     Way((Hole.CALL,), opening="<tool_call>[", between=", ", closing="]</tool_call>"),
     Way((Hole.CALL,), opening="<function_call>", closing="</function_call>"),
     Way((Hole.CALL,), opening="<tools>", closing="</tools>", known=True),
+    *(
+        Way((Hole.CALL,), opening=f"<{word}>", closing=f"</{word}>", known=True, odd=True)
+        for word in ("tool", "json", "JSON", "xml", "response")
+    ),
+    Way(("<function=", NAME, ">", Hole.OBJECT, "</function>"), known=True, odd=True),
+    Way(('<function name="', NAME, '">', Hole.OBJECT, "</function>"), known=True, odd=True),
     FENCED,
     BARE,
     BARE_LIST,
@@ -96,6 +102,12 @@ def dsml(block: str) -> Way:
 # DeepSeek R1 and V3: the arguments in a fence; V3.1: without one.
 BEGIN, END = "<｜tool▁calls▁begin｜>", "<｜tool▁calls▁end｜>"  # noqa: RUF001
 CALL, SEP, CLOSE = "<｜tool▁call▁begin｜>", "<｜tool▁sep｜>", "<｜tool▁call▁end｜>"  # noqa: RUF001
+MISSPELLED = (
+    "<｜tool▁calls｜>",  # noqa: RUF001
+    "<｜tool_calls_begin｜>",  # noqa: RUF001
+    "<｜tool calls begin｜>",  # noqa: RUF001
+)
+"""BEGIN as distilled models write it now and then; a call behind it has its own mark."""
 R1 = Way(
     (CALL, "function", SEP, NAME, "\n```json\n", Hole.OBJECT, "\n```", CLOSE),
     opening=BEGIN,
@@ -212,4 +224,58 @@ KIMI3 = (
         opening="<|open|>tools<|sep|>",
         closing="<|close|>tools<|sep|>",
     ),
+)
+
+# LFM2: Python's keyword arguments, or JSON, with or without the list around them.
+LFM2 = (
+    Way(
+        (NAME, "(", Hole.KEYWORDS, ")"),
+        opening="<|tool_call_start|>[",
+        between=", ",
+        closing="]<|tool_call_end|>",
+    ),
+    listed("<|tool_call_start|>[", "]<|tool_call_end|>"),
+    Way(
+        (NAME, "(", Hole.KEYWORDS, ")"),
+        opening="<|tool_call_start|>",
+        between=", ",
+        closing="<|tool_call_end|>",
+    ),
+    listed("<|tool_call_start|>", "<|tool_call_end|>", ""),
+)
+
+# Gemma: arguments in a notation of its own, whose quotes are marks.
+GEMMA4 = (
+    Way(("<|tool_call>", "call:", NAME, Hole.NOTED, "<tool_call|>")),
+    Way(("<|tool_call>", NAME, Hole.NOTED, "<tool_call|>"), known=True),
+    Way(("<|tool_call>", "call:", NAME, "(", Hole.KEYWORDS, ")", "<tool_call|>")),
+)
+FUNCTION_GEMMA = (
+    Way(
+        ("<start_function_call>", "call:", NAME, Hole.NOTED, "<end_function_call>"),
+        quote="<escape>",
+    ),
+    Way(
+        ("<start_function_call>", NAME, Hole.NOTED, "<end_function_call>"),
+        known=True,
+        quote="<escape>",
+    ),
+)
+
+# Llama 3 and 4: JSON, Python, or both behind a mark.
+LLAMA = (
+    Way((Hole.CALL,), between="; ", known=True, keys=("name", "parameters")),
+    Way((Hole.CALL,), opening="<|python_tag|>", between="; ", keys=("name", "parameters")),
+    Way(("<function=", NAME, ">", Hole.OBJECT, "</function>"), known=True),
+    Way(("<|python_tag|>", NAME, "(", Hole.KEYWORDS, ")"), known=True),
+    Way(
+        (NAME, "(", Hole.KEYWORDS, ")"),
+        opening="[",
+        between=", ",
+        closing="]",
+        known=True,
+        first=True,
+    ),
+    FENCED,
+    BARE_LIST,
 )

@@ -8,7 +8,7 @@ from typing import Any
 
 from localspec.text.formats.offer import Json
 from localspec.text.formats.parts import Element, Format, Hole, Maybe, Way
-from localspec.text.formats.values import GEMMA, written
+from localspec.text.formats.values import written
 
 _WRITTEN_MARKS = (":", "functions.", "[ARGS]")
 """Optional marks that the writer still writes."""
@@ -74,7 +74,7 @@ def _part(way: Way, part: str | Hole | Maybe, name: str, given: Json, index: int
         case Hole.KEYWORDS:
             return ", ".join(f"{key}={python(value)}" for key, value in given.items())
         case Hole.NOTED:
-            return noted(given)
+            return noted(given, way.quote)
     return _elements(way, part, given)
 
 
@@ -122,19 +122,22 @@ def python(value: Any) -> str:
     return written(value)
 
 
-def noted(value: Any) -> str:
+def noted(value: Any, quote: str) -> str:
     """A value in Gemma's notation."""
-    quote = GEMMA.quotes[0]
     match value:
         case str():
             return f"{quote}{value}{quote}"
         case dict():
-            return "{" + ",".join(f"{noted_key(k)}:{noted(v)}" for k, v in value.items()) + "}"
+            return (
+                "{"
+                + ",".join(f"{noted_key(k, quote)}:{noted(v, quote)}" for k, v in value.items())
+                + "}"
+            )
         case list():
-            return "[" + ",".join(map(noted, value)) + "]"
+            return "[" + ",".join(noted(one, quote) for one in value) + "]"
     return written(value)
 
 
-def noted_key(key: str) -> str:
+def noted_key(key: str, quote: str) -> str:
     """A key in Gemma's notation."""
-    return key if key.isidentifier() else noted(key)
+    return key if key.isidentifier() else noted(key, quote)
