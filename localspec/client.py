@@ -29,6 +29,8 @@ from localspec.errors import (
 if TYPE_CHECKING:
     from http.client import HTTPConnection, HTTPResponse
 
+MAX_TOKEN_BYTES = 8192
+
 ANSWER_SECONDS = 10.0
 """How long a question that needs no model may take before the daemon counts as stuck."""
 
@@ -245,7 +247,7 @@ class Client:
             if isinstance(error, TimeoutError):
                 raise
             raise ConfigError(
-                f"{self} cannot be connected to: {error}.",
+                f"{self} cannot be connected to: {unreadable(error)}.",
                 fix="Check LOCALSPEC_HOST and server.socket.",
             ) from error
 
@@ -415,10 +417,17 @@ def _token() -> str:
     chosen = os.environ.get("LOCALSPEC_API_KEY_FILE")
     path = Path(chosen) if chosen else paths.state_dir() / "token"
     try:
-        return path.read_text(encoding="utf-8").strip()
+        with path.open("rb") as file:  # a pipe too: <(pass show localspec)
+            token = file.read(MAX_TOKEN_BYTES + 1).decode().strip()
     except FileNotFoundError:
         if not chosen:
             return ""
         raise ConfigError(f"LOCALSPEC_API_KEY_FILE names {path}, which does not exist.") from None
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"The token in {path} cannot be read: {unreadable(error)}.") from error
+    if len(token) > MAX_TOKEN_BYTES or not (token.isascii() and token.isprintable()):
+        raise ConfigError(
+            f"{path} is not one line with a token.",
+            fix="Let LOCALSPEC_API_KEY_FILE name the file `token` in the daemon's state directory.",
+        )
+    return token

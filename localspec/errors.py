@@ -39,6 +39,7 @@ A message says what happened and why; `fix` is the command or the change that he
 from __future__ import annotations
 
 import errno
+import os
 import re
 import shlex
 from pathlib import PurePath
@@ -275,6 +276,8 @@ def of_system(error: OSError, where: object = None) -> LocalSpecError:
 
     `where` is the path it happened at, when the error does not say.
     """
+    if not where and not error.filename and error.errno == errno.ENOENT and _is_nowhere():
+        return LocalSpecError("The current directory was deleted.", fix="cd")
     place = where or error.filename or "a file"
     look = "LOCALSPEC_DEBUG=1 shows where." if place == "a file" else f"ls -ld {place}"
     said = f"{str(place)[:1].upper()}{str(place)[1:]} cannot be used: {error.strerror or error}."
@@ -292,6 +295,15 @@ def of_system(error: OSError, where: object = None) -> LocalSpecError:
             reason = f"{place} is a symbolic link, which could lead anywhere."
             return Forbidden(reason, fix=f"rm {place}  # or put there what it leads to")
     return LocalSpecError(said, fix=look)
+
+
+def _is_nowhere() -> bool:
+    """Whether this process's directory was deleted."""
+    try:
+        os.getcwd()  # noqa: PTH109 - its error has no other path
+    except FileNotFoundError:
+        return True
+    return False
 
 
 def unreadable(error: Exception) -> str:

@@ -28,6 +28,8 @@ _UNITS = {
     "str": ("character", "characters"), "array": ("entry", "entries"), "object": ("key", "keys")
 }  # fmt: skip
 _BOUND = re.compile(r"Expected `(\w+)` (of length )?([<>]=?) (\S+)")
+_LENGTH = re.compile(r"Expected `(\w+)` of length (\d+)")
+_WHOLE = re.compile(r"Expected `float` that's a multiple of 1\.0")
 _FIELD = re.compile(r"Object (missing required|contains unknown) field `([^`]+)`")
 _STEP = re.compile(r"\.([^.\[\]]+)|\[([^\]]*)\]")
 
@@ -46,6 +48,12 @@ def fault(error: msgspec.ValidationError, kind: Any) -> Fault:
     steps = found[1] if found else ""
     sentence = _sentence(problem, _at(kind, steps), is_key=where.startswith("`key`"))
     return Fault(steps.removeprefix("."), sentence)
+
+
+def missing(error: msgspec.ValidationError) -> str:
+    """The name of the field that is missing; "" for any other fault."""
+    found = _FIELD.match(str(error))
+    return found[2] if found and found[1] == "missing required" else ""
 
 
 def kind_at(kind: Any, names: Iterable[str]) -> Any:
@@ -68,12 +76,8 @@ def _sentence(problem: str, kind: Any, *, is_key: bool) -> str:
         given = problem.removeprefix("Invalid enum value ").strip("'")
         return f'"{given}" is none of its values, which are {", ".join(known)}.'
     what = "its keys" if is_key else "it"
-    if bound := _BOUND.fullmatch(problem):
-        name, is_length, sign, limit = bound.groups()
-        least = f"{_BOUNDS[sign]} {limit.removesuffix('.0')}"
-        if is_length:
-            return f"{what} must have {least} {_UNITS[name][limit != '1']}."
-        return f"{what} must be {least}."
+    if bounds := _bounds(problem):
+        return f"{what} must {bounds}."
     if field := _FIELD.fullmatch(problem):
         lacks = field[1] == "missing required"
         return f"{field[2]} is missing." if lacks else f"there is no key {field[2]}."
@@ -81,10 +85,23 @@ def _sentence(problem: str, kind: Any, *, is_key: bool) -> str:
     if not types:
         return f"{problem}."
     wanted = [name.strip() for name in types[1].split("|") if name.strip() != "null"]
+    if "int" in wanted and "float" in wanted:  # a whole number, also as 1.0
+        wanted.remove("float")
     named = " or ".join(_WORDS.get(name, name) for name in wanted)
     values = f" ({', '.join(known)})" if (known := choices(kind)) else ""
     given = "a number with a fraction" if types[2] == "float" else _WORDS.get(types[2], types[2])
     return f"{what} must be {named}{values}, not {given}."
+
+
+def _bounds(problem: str) -> str:
+    """The bound that was missed, behind "must"; "" for any other fault."""
+    if bound := _BOUND.fullmatch(problem):
+        name, is_length, sign, limit = bound.groups()
+        least = f"{_BOUNDS[sign]} {limit.removesuffix('.0')}"
+        return f"have {least} {_UNITS[name][limit != '1']}" if is_length else f"be {least}"
+    if exact := _LENGTH.fullmatch(problem):
+        return f"have {exact[2]} {_UNITS[exact[1]][exact[2] != '1']}"
+    return "be a whole number, not a number with a fraction" if _WHOLE.fullmatch(problem) else ""
 
 
 def _at(kind: Any, steps: str) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import socket
 from collections.abc import Iterator
 from contextlib import closing
@@ -192,6 +193,38 @@ def test_tcp_carries_the_token_of_the_file(monkeypatch: pytest.MonkeyPatch, tmp_
     with Peer(tcp=True) as peer:
         monkeypatch.setenv("LOCALSPEC_HOST", peer.host.replace("127.0.0.1", "localhost"))
         Client.from_environment().status()
+        assert peer.asked[0].headers["Authorization"] == "Bearer secret"
+
+
+@pytest.mark.parametrize("content", [b"a\nb", b"\0" * 9, b"x" * 10_000, "\u00e9".encode(), b"\xff"])
+def test_a_file_that_holds_no_token_is_refused(
+    content: bytes, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """The error names the file and repeats nothing of it."""
+    (tmp_path / "token").write_bytes(content)
+    monkeypatch.setenv("LOCALSPEC_API_KEY_FILE", str(tmp_path / "token"))
+    monkeypatch.setenv("LOCALSPEC_HOST", "127.0.0.1:8080")
+    with pytest.raises(ConfigError, match="token") as caught:
+        Client.from_environment()
+    assert str(tmp_path / "token") in caught.value.message
+    assert len(caught.value.message) < 400
+
+
+def test_a_token_file_without_an_end_is_not_read_to_the_end(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A device takes no memory; a pipe, as a shell's <(...) is one, is read."""
+    monkeypatch.setenv("LOCALSPEC_API_KEY_FILE", "/dev/zero")
+    with Peer(tcp=True) as peer:
+        monkeypatch.setenv("LOCALSPEC_HOST", peer.host)
+        with pytest.raises(ConfigError, match="not one line with a token"):
+            Client.from_environment()
+        reading, writing = os.pipe()
+        os.write(writing, b"secret\n")
+        os.close(writing)
+        monkeypatch.setenv("LOCALSPEC_API_KEY_FILE", f"/dev/fd/{reading}")
+        Client.from_environment().status()
+        os.close(reading)
         assert peer.asked[0].headers["Authorization"] == "Bearer secret"
 
 

@@ -6,6 +6,7 @@ import errno
 import inspect
 import os
 import re
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -181,6 +182,18 @@ def test_what_is_no_secret_is_said(said: str) -> None:
 def test_looking_for_secrets_is_total(text: str) -> None:
     """Any text has one form without them."""
     assert errors.redacted(errors.redacted(text)) == errors.redacted(text)
+
+
+def test_a_deleted_directory_is_named_as_what_is_missing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The system's error for a process without a directory has no path."""
+    (tmp_path / "gone").mkdir()
+    monkeypatch.chdir(tmp_path / "gone")
+    (tmp_path / "gone").rmdir()
+    with pytest.raises(FileNotFoundError) as caught:
+        Path.cwd()
+    assert of_system(caught.value).message == "The current directory was deleted."
 
 
 @pytest.mark.parametrize("number", [errno.EINVAL, errno.EIO, errno.EACCES, errno.EPERM])

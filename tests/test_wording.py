@@ -28,6 +28,8 @@ class Wanted(msgspec.Struct):
     table: Annotated[dict[str, int], Meta(max_length=1)] = {}
     inner: Inner = Inner("abc")
     kind: Literal["a", "b"] = "a"
+    whole: int | Annotated[float, Meta(multiple_of=1)] = 0
+    pair: tuple[int, str] = (0, "")
 
 
 FAULTS = [
@@ -47,6 +49,9 @@ FAULTS = [
     ('{"inner": {}}', "inner", "name is missing."),
     ('{"inner": {"name": "abc", "size": 1}}', "inner", "there is no key size."),
     ('{"inner": null}', "inner", "it must be a table of keys and values, not nothing."),
+    ('{"whole": 1.5}', "whole", "it must be a whole number, not a number with a fraction."),
+    ('{"whole": "1"}', "whole", "it must be a whole number, not text."),
+    ('{"pair": [1]}', "pair", "it must have 2 entries."),
     ('{"kind": "c"}', "kind", '"c" is none of its values, which are a, b.'),
     ("[]", "", "it must be a table of keys and values, not a list."),
 ]

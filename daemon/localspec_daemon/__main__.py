@@ -42,8 +42,7 @@ def main() -> int:
     )
     arguments = parser.parse_args()
     if arguments.openapi:
-        sys.stdout.buffer.write(msgspec.json.format(msgspec.json.encode(document(TABLE))) + b"\n")
-        return 0
+        return _print_document()
     log = log_to_stderr()
     os.umask(0o077)  # nothing that the daemon or its workers write is for others
     _return_large_blocks()
@@ -66,6 +65,24 @@ def _return_large_blocks() -> None:
     """
     if mallopt := getattr(ctypes.CDLL(None), "mallopt", None):
         mallopt(_M_MMAP_THRESHOLD, _MAPPED_BYTES)
+
+
+def _print_document() -> int:
+    try:
+        sys.stdout.buffer.write(msgspec.json.format(msgspec.json.encode(document(TABLE))) + b"\n")
+        sys.stdout.flush()
+    except BrokenPipeError:
+        _drop_output()
+    except OSError as error:
+        _drop_output()
+        return _print_error(of_system(error, "standard output"))
+    return 0
+
+
+def _drop_output() -> None:
+    """Put the null device in the place of standard output: Python writes the rest as it ends."""
+    with Path(os.devnull).open("wb") as null:
+        os.dup2(null.fileno(), sys.stdout.fileno())
 
 
 def _print_error(error: LocalSpecError) -> int:

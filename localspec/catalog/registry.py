@@ -165,6 +165,11 @@ class Registry:
             return msgspec.json.decode(paths.read_regular(path), type=dict[str, str])
         except FileNotFoundError:
             return {}
+        except NotADirectoryError:
+            raise ConfigError(
+                f"{self.directory}, where models are kept, is no directory.",
+                fix="Name one in models.directory or LOCALSPEC_MODELS.",
+            ) from None
         except (OSError, msgspec.DecodeError) as error:
             raise ConfigError(
                 f"{path} cannot be read: {unreadable(error)}.", fix="Correct it or delete it."

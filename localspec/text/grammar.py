@@ -134,7 +134,7 @@ def behind(typed: str, compiled: str) -> str:
 def refused(why: str) -> RequestError:
     """The error for a grammar that cannot be used."""
     return RequestError(
-        f"The grammar or schema of response_format cannot be used: {why}.",
+        f"The grammar or schema cannot be used: {why}.",
         fix='Simplify it, or ask for {"type": "json_object"}.',
         param="response_format",
     )
@@ -160,6 +160,13 @@ def _of_schema(wanted: dict[str, Any], *, strict: bool) -> Source:
         raise refused(f"it is not JSON: {error}") from error
 
 
+_NEEDED = {
+    "regex": "a pattern", "choice": "choices, at least one",
+    "gbnf": "a grammar", "lark": "a grammar",
+}  # fmt: skip
+"""The needs of a format of text, beside its type."""
+
+
 def _of_text(wanted: dict[str, Any]) -> Source:
     match wanted:
         case {"type": "regex", "pattern": str(text)}:
@@ -170,8 +177,15 @@ def _of_text(wanted: dict[str, Any]) -> Source:
             return Source("choice", _bounded(json.dumps(choices)))
         case {"type": "gbnf" | "lark" as kind, "grammar": str(text)}:
             return Source(kind, _bounded(text))
+    kind = str(wanted.get("type"))[:40]
+    if needed := _NEEDED.get(kind):
+        raise RequestError(
+            f"The format {kind!r} needs {needed}.",
+            fix=f"Send {needed} beside its type.",
+            param="response_format",
+        )
     raise RequestError(
-        f"response_format.type {str(wanted.get('type'))[:40]!r} is not known.",
+        f"The format {kind!r} is not known.",
         fix='Choose "text", "json_object" or "json_schema".',
         param="response_format",
     )

@@ -129,7 +129,7 @@ def rendered(asked: Conversation, now: Callable[[], datetime] = datetime.now) ->
     """
     if reserved := sorted(_RESERVED.intersection(asked.variables)):
         raise TemplateError(
-            f"template_kwargs may not set {reserved[0]}: LocalSpec sets it.",
+            f"Variables of the template may not set {reserved[0]}: LocalSpec sets it.",
             param="template_kwargs",
         )
     day = now()
@@ -199,7 +199,8 @@ def _joined(pieces: Any) -> str:
 
 def _functions(tools: Any) -> str:
     """The functions of `tools` as JSON, for templates that insert them as text."""
-    shapes = [tool.get("function", tool) for tool in tools or () if isinstance(tool, dict)]
+    listed = tools if isinstance(tools, list) else ()
+    shapes = [tool.get("function", tool) for tool in listed if isinstance(tool, dict)]
     return json.dumps(shapes, ensure_ascii=False)
 
 

@@ -89,6 +89,24 @@ def test_a_command_ends_with_an_answer_or_a_sentence_in_any_environment(
     assert said.strip() or done.returncode == 0
 
 
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="this system has no full device")
+@pytest.mark.parametrize("words", [["models", "list"], ["socket"], ["openapi"]], ids=" ".join)
+def test_what_has_no_room_for_its_output_says_so(places: dict[str, str], words: list[str]) -> None:
+    """In a sentence and an exit code, also a command that another program does."""
+    done = ended(words, ">/dev/full", **places)
+    assert done.returncode == 69
+    assert b"Traceback" not in done.stderr
+    assert b"There is no room" in done.stderr
+
+
+def test_a_file_in_the_place_of_the_models_is_named(places: dict[str, str]) -> None:
+    """It is what is wrong, and not a file that would be in it."""
+    done = ended(["models", "list"], "", **places, LOCALSPEC_MODELS="/etc/passwd")
+    assert done.returncode == 78
+    assert b"/etc/passwd, where models are kept, is no directory" in done.stderr
+    assert b"LOCALSPEC_MODELS" in done.stderr
+
+
 def test_a_directory_that_is_gone_is_no_matter(places: dict[str, str]) -> None:
     """Where it was started from."""
     gone = tempfile.mkdtemp()

@@ -278,6 +278,40 @@ def test_bad_bodies_are_refused_by_the_worker_that_stays(real: Any) -> None:
     asyncio.run(scene())
 
 
+SCHEMA = {"type": "nonsense"}
+FORM = {"type": "json_schema", "schema": SCHEMA}
+HELLO = [{"role": "user", "content": "x"}]
+CHATS, LIMITED = "/v1/chat/completions", {"messages": HELLO, "max_tokens": 1}
+CALLED: list[tuple[str, dict[str, Any], str]] = [
+    (CHATS, {"messages": HELLO, "response_format": NO_SCHEMA}, "response_format"),
+    (CHATS, {"messages": HELLO, "json_schema": SCHEMA}, "json_schema"),
+    (CHATS, {"messages": HELLO, "guided_regex": "("}, "guided_regex"),
+    (CHATS, LIMITED | {"chat_template_kwargs": {"messages": 1}}, "chat_template_kwargs"),
+    ("/completion", {"prompt": "x", "grammar": "root"}, "grammar"),
+    ("/v1/responses", {"input": "x", "text": {"format": FORM}}, "text.format"),
+    ("/v1/responses", {"input": "word " * 2000}, "input"),
+    ("/v1/messages", LIMITED | {"output_config": {"format": FORM}}, "output_config.format"),
+    ("/v1/messages", LIMITED | {"output_format": FORM}, "output_format"),
+]
+
+
+def test_the_workers_refusal_names_the_field_that_the_client_sent(real: Any) -> None:
+    """Each dialect has its own names for what the worker is asked; one choice or several."""
+
+    async def scene() -> None:
+        async with real() as it:
+            for path, body, param in CALLED:
+                status, answer = await it.post(path, body)
+                assert (status, answer["error"]["param"]) == (400, param), answer
+                inner = {"chat_template_kwargs", "response_format"} - set(body)
+                assert not any(name in answer["error"]["message"] for name in inner), answer
+            body = {"prompt": "x", "n": 2, "guided_grammar": "root"}
+            status, answer = await it.post("/v1/completions", body)
+            assert (status, answer["error"]["param"]) == (400, "guided_grammar")
+
+    asyncio.run(scene())
+
+
 def broken_models(harness: Any) -> Iterator[str]:
     """Returns names of models whose files are broken, each in another way."""
     whole = (harness.models / "alpha.gguf").read_bytes()

@@ -80,7 +80,7 @@ def test_a_field_is_what_the_worker_is_asked(
     ("endpoint", "fields", "param"),
     [
         (MESSAGE, {"tool_choice": {"type": "some"}}, "tool_choice.type"),
-        (MESSAGE, {"output_format": {"type": "json_schema"}}, "output_format"),
+        (MESSAGE, {"output_format": {"type": "json_schema"}}, "output_format.schema"),
         (RESPONSE, {"prompt": {"id": "stored"}}, "prompt"),
         (RESPONSE, {"top_logprobs": 21}, "top_logprobs"),
         (CHAT, {"functions": [{"name": "f"}]}, "functions"),
@@ -101,6 +101,14 @@ def test_a_field_is_what_the_worker_is_asked(
         (CHAT, {"return_tokens": True}, "return_tokens"),
         (TEXT, {"response_fields": ["content"]}, "response_fields"),
         (CHAT, {"parse_tool_calls": False}, "parse_tool_calls"),
+        (CHAT, {"json_schema": SCHEMA, "grammar": "g"}, "grammar"),
+        (LLAMA, {"json_schema": SCHEMA, "guided_regex": "a"}, "guided_regex"),
+        (
+            TEXT,
+            {"response_format": {"type": "json_object"}, "guided_choice": ["a"]},
+            "guided_choice",
+        ),
+        (CHAT, {"response_format": {"type": "text"}, "json_schema": 1}, "json_schema"),
         (
             CHAT,
             {"continue_final_message": True, "add_generation_prompt": True},

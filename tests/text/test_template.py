@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from datetime import UTC, datetime
 from typing import Any
 
@@ -71,6 +72,13 @@ def test_a_request_may_set_variables_of_its_own_but_not_ours() -> None:
     for name in ("add_generation_prompt", "strftime_now"):
         with pytest.raises(TemplateError, match=f"may not set {name}"):
             render("", **{name: False})
+
+
+@pytest.mark.parametrize("tools", [5, "x", {"a": 1}, [5], True])
+def test_variables_of_any_type_end_in_a_text_or_in_the_templates_error(tools: Any) -> None:
+    """`tools` of a request are what the template makes of them, as all its variables are."""
+    with contextlib.suppress(TemplateError):
+        assert render("{{ tools[0].name }}", tools=tools) == ""
 
 
 @pytest.mark.parametrize(

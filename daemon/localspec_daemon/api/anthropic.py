@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any, Literal
 
 import msgspec
@@ -103,7 +104,8 @@ def read(request: MessagesRequest, config: Config, caller: Caller) -> ParsedRequ
         turns += _turn(f"messages[{index}].content", turn)
     turns, prefill = prefilled(turns)
     choice, output = request.tool_choice or {}, request.output_config or OutputConfig()
-    return answered(
+    form = "output_format" if output.format is None else "output_config.format"
+    asked = answered(
         request,
         config,
         caller,
@@ -123,6 +125,7 @@ def read(request: MessagesRequest, config: Config, caller: Caller) -> ParsedRequ
         if request.thinking
         else None,
     )
+    return replace(asked, names={"response_format": form})
 
 
 def _budget(thinking: dict[str, Any] | None) -> int | None:

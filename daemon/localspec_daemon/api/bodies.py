@@ -58,8 +58,10 @@ def decode(data: bytes, kind: type[Body]) -> Body:
         return msgspec.json.decode(data, type=kind)
     except msgspec.ValidationError as error:
         fault = wording.fault(error, kind)
-        message = f"{fault.path or 'The body'}: {fault.sentence}"
-        raise RequestError(message, param=fault.path or None) from error
+        param = ".".join(filter(None, (fault.path, wording.missing(error))))
+        where = fault.path or ("" if param else "The body")
+        message = f"{where}: {fault.sentence}" if where else fault.sentence
+        raise RequestError(message, param=param or None) from error
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise RequestError(f"The body is not valid JSON: {error}.") from error
     except RecursionError as error:

@@ -6,7 +6,7 @@ table of `http/routes.py`. Its types for the OpenAPI document are in `types/`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeAlias
 
@@ -41,6 +41,7 @@ class ParsedRequest:
     each of `n`. `body` is the decoded body, for the `Reply` of the same dialect. `aliases` False
     takes the model's name literally; `progress` asks for all events of loading. A stream that is
     silent for `silence_seconds` gets a keep-alive: never below 0, by the daemon's default for None.
+    `names` are the body's own names of fields of `Generate`, by which errors call them.
     """
 
     model: str
@@ -50,6 +51,7 @@ class ParsedRequest:
     aliases: bool = True
     progress: bool = False
     silence_seconds: float | None = None
+    names: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(slots=True)

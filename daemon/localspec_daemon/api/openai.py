@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import msgspec
@@ -264,21 +265,38 @@ def _prompt(given: Any, param: str, *, empty: bool) -> str | list[int | str]:
 
 
 def response_format(request: Request) -> Json | None:
-    """Returns the answer's format, whichever field sets it; None for plain text."""
-    given = request.response_format
+    """Returns the answer's format, whichever field sets it; None for plain text.
+
+    Raises RequestError if several fields do.
+    """
+    first, *others = [*_formats(request)] or [""]
+    if others:
+        raise RequestError(
+            f"{first} and {others[0]} both say which form the answer has.",
+            fix="Leave one of them out.",
+            param=others[0],
+        )
+    return _formats(request).get(first)
+
+
+def _formats(request: Request) -> dict[str, Json]:
+    """Returns the formats that the body asks for, by its fields."""
+    given, found = request.response_format, {}
     if given and given.type != "text":
         fields = msgspec.structs.asdict(given).items()
-        return {key: value for key, value in fields if value is not None}
-    schema = request.guided_json if request.json_schema is None else request.json_schema
-    if schema is not None:
-        return {"type": "json_schema", "json_schema": {"schema": schema}}
-    if grammar := request.grammar or request.guided_grammar:
-        return {"type": "gbnf", "grammar": grammar}
+        found["response_format"] = {key: value for key, value in fields if value is not None}
+    for name in ("json_schema", "guided_json"):
+        schema = getattr(request, name)
+        if schema is not None:
+            found[name] = {"type": "json_schema", "json_schema": {"schema": schema}}
+    for name in ("grammar", "guided_grammar"):
+        if grammar := getattr(request, name):
+            found[name] = {"type": "gbnf", "grammar": grammar}
     if request.guided_regex:
-        return {"type": "regex", "pattern": request.guided_regex}
+        found["guided_regex"] = {"type": "regex", "pattern": request.guided_regex}
     if request.guided_choice:
-        return {"type": "choice", "choices": request.guided_choice}
-    return None
+        found["guided_choice"] = {"type": "choice", "choices": request.guided_choice}
+    return found
 
 
 def limit(request: Request) -> float | None:
@@ -329,7 +347,14 @@ def with_choices(request: Request, generates: list[Generate]) -> ParsedRequest:
     times = request.n or request.n_cmpl or 1
     if len(generates) * times > MAX_CHOICES:
         raise RequestError(f"n makes more than {MAX_CHOICES} choices.", param="n")
-    return parsed(request, [again(one, turn) for one in generates for turn in range(times)])
+    choices = [again(one, turn) for one in generates for turn in range(times)]
+    return replace(parsed(request, choices), names=_names(request))
+
+
+def _names(request: Request) -> dict[str, str]:
+    """Returns the body's names of fields that it calls otherwise than `Generate`."""
+    form = next(iter(_formats(request)), "response_format")
+    return {"template_kwargs": "chat_template_kwargs", "response_format": form}
 
 
 def again(one: Generate, turn: int) -> Generate:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Annotated, Any
 
 import msgspec
@@ -69,7 +70,7 @@ def response(data: bytes, config: Config, caller: Caller) -> ParsedRequest:
                 param=name,
             )
     effort = (request.reasoning or {}).get("effort")
-    return answered(
+    asked = answered(
         request,
         config,
         caller,
@@ -86,6 +87,7 @@ def response(data: bytes, config: Config, caller: Caller) -> ParsedRequest:
         session=request.prompt_cache_key,
         tells_reading=request.return_progress,
     )
+    return replace(asked, names={"response_format": "text.format", "messages": "input"})
 
 
 def _messages(request: ResponsesRequest) -> list[Message]:
@@ -133,7 +135,8 @@ def _turns(param: str, item: Item) -> Iterator[Message]:
             pass
         case _:
             raise RequestError(
-                f"{param} is of type {item.type[:40]!r} with role {str(item.role)[:40]!r}.",
+                f"{param} is of type {item.type[:40]!r}"
+                + (f" with role {item.role[:40]!r}." if item.role else ", and has no role."),
                 fix="Send messages, calls and what they gave.",
                 param=param,
             )

@@ -7,6 +7,7 @@ from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from typing import Any, TypeAlias
 
+from localspec.errors import LocalSpecError
 from localspec.wire.messages import Generate, Progress
 from localspec_daemon.api.dialect import ParsedRequest
 from localspec_daemon.supervisor.model import Model
@@ -24,13 +25,32 @@ async def choice_events(
 
     `found` answers a single choice. With several the model is looked up for each, because it may be
     retired in between. At most as many run at once as there are slots. Closing the iterator cancels
-    all. Raises the errors of `Supervisor.generate`.
+    all. Raises the errors of `Supervisor.generate`, with the body's own names of fields.
     """
-    if len(asked.generates) == 1:
-        async with aclosing(supervisor.generate(found, asked.generates[0])) as events:
+    several = len(asked.generates) > 1
+    events = _all(supervisor, found, asked) if several else _only(supervisor, found, asked)
+    try:
+        async with aclosing(events):
             async for event in events:
-                yield 0, event
-        return
+                yield event
+    except LocalSpecError as error:
+        error.param = asked.names.get(error.param or "", error.param)
+        raise
+
+
+async def _only(
+    supervisor: Supervisor, found: Model, asked: ParsedRequest
+) -> AsyncGenerator[ChoiceEvent]:
+    """The events of the only choice."""
+    async with aclosing(supervisor.generate(found, asked.generates[0])) as events:
+        async for event in events:
+            yield 0, event
+
+
+async def _all(
+    supervisor: Supervisor, found: Model, asked: ParsedRequest
+) -> AsyncGenerator[ChoiceEvent]:
+    """The events of several choices, which are generated concurrently."""
     queue: asyncio.Queue[ChoiceEvent | None] = asyncio.Queue()
     turns = asyncio.Semaphore(found.load.config.engine.slots)
 
