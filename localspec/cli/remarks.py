@@ -8,7 +8,7 @@ from contextlib import suppress
 from contextvars import copy_context
 from queue import SimpleQueue
 
-from prompt_toolkit.application import Application, run_in_terminal
+from prompt_toolkit.application import Application
 
 
 class Remarks:
@@ -31,9 +31,17 @@ class Remarks:
         asyncio.get_running_loop().call_soon(self._show)
 
     def _show(self) -> None:
-        if not self._waiting.empty():
-            run_in_terminal(self._say_all)
+        """Print them in the prompt's place, and draw it anew below.
 
-    def _say_all(self) -> None:
+        The terminal stays as the line editor has set it. `run_in_terminal` would give it back for
+        the while: then it shows what is typed itself, and drops what a paste has beyond 4 kB.
+        """
+        if self._waiting.empty():
+            return
+        renderer = self._app.renderer
+        renderer.erase()
         while not self._waiting.empty():
             self._say(self._waiting.get())
+        renderer.reset()
+        renderer.request_absolute_cursor_position()
+        self._app.invalidate()
