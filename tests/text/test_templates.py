@@ -189,6 +189,26 @@ def test_any_form_of_a_message_reaches_the_template(path: Path) -> None:
 
 @template
 @pytest.mark.parametrize("tools", [True, False])
+def test_a_history_that_was_shortened_reaches_the_template(path: Path, tools: bool) -> None:
+    """A result without its call, an empty answer, and a system message alone."""
+    dialogue = templates.dialogue(path)
+    result = Message("tool", "RESULT", {"tool_call_id": "call_7"})
+    user, again = Message("user", "FIRST"), Message("user", "SECOND")
+    for turns in (
+        [user, result, again],
+        [Message("system", "EARLY"), result, result, again],
+        [user, Message("assistant", ""), again],
+        [user, Message("assistant", "SAID"), result],
+        [Message("system", "EARLY")],
+        [Message("system", "EARLY"), Message("system", "LATE")],
+    ):
+        prompt = dialogue.turn(templates.chat(turns, [FIND] if tools else [])).prompt
+        for turn in turns:
+            assert turn.content in prompt, turn
+
+
+@template
+@pytest.mark.parametrize("tools", [True, False])
 def test_messages_in_an_order_that_a_template_does_not_expect_reach_it(
     path: Path, tools: bool
 ) -> None:

@@ -28,7 +28,7 @@ _NOTHING = "…"
 
 def prepared(messages: Sequence[Message], form: Format, reads: Reads) -> list[Message]:
     """The conversation in the template's form."""
-    turns = [*_paired(map(tidied, messages))]
+    turns = [*_paired(_asked(map(tidied, messages), reads))]
     turns = [one for turn in _answered(turns, reads) for one in _apart(turn, reads)]
     turns = [_spoken(turn, form, reads) for turn in turns]
     turns = _led(turns, reads)
@@ -73,6 +73,31 @@ def _call(call: Any, index: int) -> Json | None:
         "type": "function",
         "function": {**function, "arguments": arguments},
     }
+
+
+def _asked(messages: Iterable[Message], reads: Reads) -> list[Message]:
+    """The conversation with a user in it, and without results that answer no call.
+
+    Clients that shorten a history cut off calls whose results they keep; templates refuse these, or
+    leave them out. Some send a system message alone, which not every template shows.
+    """
+    turns: list[Message] = []
+    for turn in messages:
+        orphan = turn.role == "tool" and not (
+            turns and (turns[-1].role == "tool" or turns[-1].extra.get("tool_calls"))
+        )
+        said = turn.role != "assistant" or turn.content or turn.extra.get("tool_calls")
+        if orphan:
+            turns.append(_result_as_text(turn))
+        else:
+            turns.append(turn if said or reads.empty else Message(turn.role, _NOTHING, turn.extra))
+    if turns and not reads.system_alone and all(turn.role == "system" for turn in turns):
+        turns[-1] = msgspec.structs.replace(turns[-1], role="user")
+    return turns
+
+
+def _result_as_text(turn: Message) -> Message:
+    return Message("user", f"<tool_response>\n{turn.content}\n</tool_response>")
 
 
 def _paired(messages: Iterable[Message]) -> Iterator[Message]:
@@ -156,7 +181,7 @@ def _apart(turn: Message, reads: Reads) -> list[Message]:
 def _spoken(turn: Message, form: Format, reads: Reads) -> Message:
     """Calls and results written as text, where the template has no place for them."""
     if turn.role == "tool" and not reads.results:
-        return Message("user", f"<tool_response>\n{turn.content}\n</tool_response>")
+        return _result_as_text(turn)
     calls = turn.extra.get("tool_calls")
     if not calls or reads.calls:
         return turn

@@ -54,7 +54,8 @@ class Reads:
     """The parts of a conversation that a template reads as they are; others are converted.
 
     `parts`: the roles whose contents are lists of parts. `system`, `late_system`: system messages
-    are shown, at the beginning and later. `calls`, `results`: calls and their results are shown.
+    are shown, at the beginning and later; `system_alone`: one without any other message. `empty`:
+    an answer may have no content. `calls`, `results`: calls and their results are shown.
     `objects`: arguments are objects. `several`: all calls of one message are shown. `beside`:
     calls are shown after text in the same message. `needs_system`: functions are only shown with a
     system message. `alternates`: no role may come twice in a row. `short_ids`: ids have nine
@@ -65,6 +66,8 @@ class Reads:
     parts: frozenset[str] = frozenset()
     system: bool = True
     late_system: bool = True
+    system_alone: bool = True
+    empty: bool = True
     calls: bool = True
     results: bool = True
     objects: bool = True
@@ -175,12 +178,16 @@ class _Probe:
         self._set(
             system=self._has(system, SYSTEM, USER) and self._has(system, SYSTEM, USER, tools=TOOLS)
         )
+        alone = system[:1]
+        self._set(system_alone=self._has(alone, SYSTEM) and self._has(alone, SYSTEM, tools=TOOLS))
         turns = [*user, Message("assistant", SAID)]
         late = [*turns, Message("system", LATER), Message("user", AGAIN)]
         both = [system[0], *late] if self._reads.system else late  # some show the last one only
         texts = [one.content for one in both if one.role != "assistant"]
         self._set(late_system=self._has(both, *texts) and self._has(both, *texts, tools=TOOLS))
         self._set(alternates=not self._has([*user, Message("user", AGAIN)], USER, AGAIN))
+        silent = [*user, Message("assistant", ""), Message("user", AGAIN)]
+        self._set(empty=self._has(silent, USER, AGAIN))
 
     def _probe_parts(self, role: str, text: str) -> None:
         """Find whether a role's content is a list: a text is not shown, and one in a part is.
@@ -320,7 +327,7 @@ class _Probe:
         try:
             return self.render(messages, variables)
         except TemplateError as error:
-            if len(messages) == 1 and not tools:
+            if len(messages) == 1 and messages[0].role == "user" and not tools:
                 self.broken = error.message
             if "was stopped" in error.message or "not valid Jinja" in error.message:
                 self.broken = error.message
