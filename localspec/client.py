@@ -417,8 +417,7 @@ def _token() -> str:
     chosen = os.environ.get("LOCALSPEC_API_KEY_FILE")
     path = Path(chosen) if chosen else paths.state_dir() / "token"
     try:
-        with path.open("rb") as file:  # a pipe too: <(pass show localspec)
-            token = file.read(MAX_TOKEN_BYTES + 1).decode().strip()
+        token = paths.read_named(path, MAX_TOKEN_BYTES + 1).decode().strip()
     except FileNotFoundError:
         if not chosen:
             return ""

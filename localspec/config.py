@@ -350,6 +350,7 @@ def _check(config: Config) -> None:
                 param="server.origins",
             )
     ranges.check_scales(config.models.adapters)
+    config_checks.place("server.socket", config.server.socket)
     config_checks.corpus(config.draft.corpus)
     config_checks.remote(config.engine.remote)
     _check_upstream(config.upstream)

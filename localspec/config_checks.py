@@ -59,6 +59,16 @@ def split(shares: tuple[float, ...], key: str) -> None:
         )
 
 
+def place(key: str, path: str) -> None:
+    """Raises ConfigError for a path that means another place wherever a command is typed."""
+    if path and not path.startswith(("/", "~/")):
+        raise ConfigError(
+            f'{key} = "{path}" begins neither with / nor with ~/.',
+            fix="Write the whole path: each command would look where it is typed.",
+            param=key,
+        )
+
+
 def out_of_range(name: str, value: object, fix: str) -> ConfigError:
     """The error of a value out of range."""
     return ConfigError(f"{name} = {value} is out of range.", fix=fix, param=name)

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 APP = "localspec"
 MODELS_MODE, MODEL_MODE = 0o755, 0o644
 """Models are no secret: other users' programs may read them, but only the owner may write."""
+_PIECE_BYTES = 1 << 20
 _TEMPORARY = re.compile(r"\..+\.([0-9]{1,10})\.[0-9]+\.tmp")
 """A name that `beside` gives, and in it the process."""
 
@@ -196,6 +197,29 @@ def open_regular(path: Path) -> BinaryIO:
         os.close(handle)
         raise OSError(errno.EINVAL, "it is not a regular file", str(path))
     return os.fdopen(handle, "rb")
+
+
+def read_named(path: Path, most: int) -> bytes:
+    """Up to `most` bytes of a file that the user named; also of a pipe. Raises OSError.
+
+    A shell's <(...) is a pipe, too. One that nobody writes to is refused: its writer may never
+    come, and who waits for it says nothing.
+    """
+    with open(path, "rb", buffering=0, opener=_open_at_once) as file:
+        found = bytearray()
+        if stat.S_ISFIFO(os.fstat(file.fileno()).st_mode):
+            first = file.read(min(most, _PIECE_BYTES))  # None if it was not written to yet
+            if first == b"":
+                raise OSError(errno.ENXIO, "it is a pipe that nobody writes to", str(path))
+            found += first or b""
+        os.set_blocking(file.fileno(), True)
+        while more := file.read(min(most - len(found), _PIECE_BYTES)):
+            found += more
+        return bytes(found)
+
+
+def _open_at_once(path: str, flags: int) -> int:
+    return os.open(path, flags | os.O_NONBLOCK)
 
 
 def read_regular(path: Path) -> bytes:

@@ -132,6 +132,14 @@ def test_a_value_of_the_wrong_type_is_named(text: str, named: str) -> None:
     assert error.fix
 
 
+@pytest.mark.parametrize("place", ["here.sock", "./here.sock", "~", "~other/sock"])
+def test_a_socket_is_the_same_wherever_a_command_is_typed(place: str) -> None:
+    """A path below the current directory is another one for each command."""
+    error = refusal(f'[server]\nsocket = "{place}"')
+    assert error.param == "server.socket"
+    assert error.fix
+
+
 @pytest.mark.parametrize(
     ("name", "value"),
     [

@@ -13,6 +13,8 @@ import threading
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
+from queue import Queue
+from threading import Thread
 from typing import Any
 
 import platformdirs
@@ -294,6 +296,33 @@ def test_what_decides_is_read_only_where_nobody_else_could_write_it(tmp_path: Pa
     link.symlink_to(path)
     with pytest.raises(OSError, match="link"):
         paths.read_own(link)
+
+
+def test_a_pipe_is_read_where_somebody_writes_to_it(tmp_path: Path) -> None:
+    """As <(...) of a shell, whatever is written when; nobody waits for a writer to come."""
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(OSError, match="nobody writes"):
+        paths.read_named(tmp_path / "pipe", 9)
+    reading, writing = os.pipe()
+    read: Queue[bytes] = Queue()
+    reader = Thread(target=lambda: read.put(paths.read_named(Path(f"/dev/fd/{reading}"), 9)))
+    reader.start()
+    os.write(writing, b"text")
+    os.close(writing)
+    assert read.get(timeout=60) == b"text"
+    reader.join()
+    os.close(reading)
+
+
+@pytest.mark.parametrize(("most", "found"), [(3, b"abc"), (6, b"abcdef"), (9, b"abcdef")])
+def test_a_named_file_is_read_up_to_a_bound(tmp_path: Path, most: int, found: bytes) -> None:
+    """A device without an end as well; a directory is refused."""
+    (tmp_path / "file").write_bytes(b"abcdef")
+    assert paths.read_named(tmp_path / "file", most) == found
+    assert paths.read_named(Path("/dev/zero"), most) == b"\0" * most
+    assert paths.read_named(Path("/dev/null"), most) == b""
+    with pytest.raises(IsADirectoryError):
+        paths.read_named(tmp_path, most)
 
 
 def test_what_an_earlier_release_left_open_is_closed(

@@ -20,6 +20,7 @@ from localspec.bench.results import Batch, Replay, Results, Settings
 from localspec.bench.suite import Prompt
 from localspec.bench.summary import Summary, summarize
 from localspec.cli import measuring, waiting
+from localspec.cli.groups import Number
 from localspec.cli.names import complete_machines
 from localspec.client import Client
 from localspec.errors import RequestError
@@ -27,7 +28,7 @@ from localspec.machine import Machine
 from localspec.ranges import SAMPLING
 
 _REPEATS = 3
-_TEMPERATURE = click.FloatRange(SAMPLING["temperature"].low, SAMPLING["temperature"].high)
+_TEMPERATURE = Number(SAMPLING["temperature"].low, SAMPLING["temperature"].high)
 
 
 @click.command()
@@ -47,7 +48,7 @@ _TEMPERATURE = click.FloatRange(SAMPLING["temperature"].low, SAMPLING["temperatu
     help="Prompts asked at the same time.",
 )
 @click.option(
-    "--pause", type=click.FloatRange(0, 3600), default=0.0, show_default=True, metavar="SECONDS",
+    "--pause", type=Number(0, 3600), default=0.0, show_default=True, metavar="SECONDS",
     help="Before later turns of a conversation, as a reader of the answer would.",
 )  # fmt: skip
 @click.option(

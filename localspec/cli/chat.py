@@ -15,11 +15,12 @@ from localspec.cli import chosen, footer, material, names, pictures, presets, re
 from localspec.cli.answer import Answer
 from localspec.cli.asking import ask
 from localspec.cli.columns import columns, hung
+from localspec.cli.groups import Number
 from localspec.client import End
 from localspec.errors import LocalSpecError
 from localspec.ranges import SAMPLING
 
-_TEMPERATURE = click.FloatRange(SAMPLING["temperature"].low, SAMPLING["temperature"].high)
+_TEMPERATURE = Number(SAMPLING["temperature"].low, SAMPLING["temperature"].high)
 
 
 @click.command(short_help="Talk to the model; starts the daemon when needed.")

@@ -96,7 +96,7 @@ def _source(model: str) -> Source:
     """The template of a file or of a model."""
     path = Path(model).expanduser()
     if path.is_file() and path.suffix.lower() != ".gguf":
-        return Source(_decoded(path.read_bytes()[:_MAX_FILE_BYTES]))
+        return Source(_decoded(paths.read_named(path, _MAX_FILE_BYTES)))
     from localspec.text.template import RAW  # noqa: PLC0415 - as above
 
     own = given(model)

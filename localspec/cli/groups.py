@@ -1,9 +1,11 @@
-"""Groups of commands: alone they show their help; an unknown name gets suggestions."""
+"""Groups of commands, which alone show their help, and a type of option."""
 
 from __future__ import annotations
 
 import difflib
+import math
 from collections.abc import Iterator
+from typing import Any
 
 import click
 
@@ -26,6 +28,19 @@ _OTHER_WORDS = {
 }
 """Words of other programs for what is called otherwise here."""
 _LIKE = 0.6
+
+
+class Number(click.FloatRange):
+    """A number in a range; "nan", which is below and above none, is refused."""
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> float:
+        """The number of a text."""
+        found = float(super().convert(value, param, ctx))
+        if math.isnan(found):
+            self.fail(f"{value} is not a number.", param, ctx)
+        return found
 
 
 class Group(click.Group):

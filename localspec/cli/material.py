@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TextIO
 
+from localspec import paths
 from localspec.errors import RequestError, TooLarge
 
 MAX_INPUT_BYTES = 8 * 1024 * 1024
@@ -39,7 +40,7 @@ def gather(prompt: str | None, files: tuple[Path, ...], stdin: TextIO) -> str:
     """
     parts = [prompt] if prompt else []
     if not stdin.isatty():
-        parts.append(_text(stdin.buffer.read(MAX_INPUT_BYTES + 1), "standard input"))
+        parts.append(piped(stdin))
     parts += [fenced(path.name, read(path)) for path in files]
     return "\n\n".join(part for part in parts if part.strip())
 
@@ -47,10 +48,15 @@ def gather(prompt: str | None, files: tuple[Path, ...], stdin: TextIO) -> str:
 def read(path: Path) -> str:
     """A file's text. Raises RequestError, TooLarge."""
     try:
-        with path.open("rb") as file:
-            return _text(file.read(MAX_INPUT_BYTES + 1), str(path))
+        data = paths.read_named(path, MAX_INPUT_BYTES + 1)
     except OSError as error:
         raise RequestError(f"{path} cannot be read: {error.strerror}.") from error
+    return _text(data, str(path))
+
+
+def piped(stdin: TextIO) -> str:
+    """The text that a pipe brings. Raises RequestError, TooLarge."""
+    return _text(stdin.buffer.read(MAX_INPUT_BYTES + 1), "standard input")
 
 
 def _text(data: bytes, origin: str) -> str:

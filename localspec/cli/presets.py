@@ -85,9 +85,10 @@ def expanded(written: str) -> str:
     prompt = string.Template(text(name))
     if not prompt.is_valid():
         raise RequestError(f"{MARK}{name} has a $ that begins no variable.", fix=_DOLLAR)
-    given = dict(word.partition("=")[::2] for word in words)
+    given = dict(word.partition("=")[::2] for word in words if "=" in word)
     missing = [each for each in prompt.get_identifiers() if each not in given]
-    unknown = [each for each in given if each not in prompt.get_identifiers()]
+    named = (word.partition("=") for word in words)
+    unknown = [each for each, sign, _ in named if not (sign and each in prompt.get_identifiers())]
     if missing or unknown:
         example = " ".join(f"{each}=..." for each in prompt.get_identifiers())
         raise RequestError(

@@ -11,6 +11,7 @@ from localspec.cli import presets as kept
 from localspec.cli.columns import columns, cut
 from localspec.cli.confirm import YES, confirm
 from localspec.cli.groups import Group
+from localspec.cli.material import piped
 from localspec.cli.render import printable
 from localspec.errors import RequestError
 
@@ -58,7 +59,7 @@ def save(name: str, prompt: str | None) -> None:
 
     Example: localspec presets save polite 'Answer kindly, in $language.'
     """
-    text = prompt if prompt is not None else "" if sys.stdin.isatty() else sys.stdin.read()
+    text = prompt if prompt is not None else "" if sys.stdin.isatty() else piped(sys.stdin)
     if not text.strip():
         raise RequestError("There is no text to save.", fix=f"localspec presets save {name} PROMPT")
     click.echo(f"saved: {kept.save(name, text)}")

@@ -274,14 +274,24 @@ def test_a_pipe_hears_of_no_wait(peer: Peer) -> None:
         (("x", "-f", "missing.txt"), "", 2, "missing.txt"),
         (("x", "--temperature", "-1"), "", 2, "temperature"),
         (("x", "--max-tokens", "0"), "", 2, "max-tokens"),
-        (("x", "--temperature", "nan"), "", 2, "JSON"),
+        (("x", "--temperature", "nan"), "", 2, "not a number"),
+        (("x", "-f", "{fifo}"), "", 2, "nobody writes"),
+        (("x", "--prediction", "{fifo}"), "", 2, "nobody writes"),
+        (("x", "-s", "@translate language"), "", 2, "needs language"),
+        (("x", "-s", "@brief please"), "", 2, "knows no please"),
     ],
 )
-def test_wrong_input_says_what_is_wrong(
-    peer: Peer, arguments: tuple[str, ...], stdin: str | bytes, exit_code: int, words: str
+def test_wrong_input_says_what_is_wrong(  # noqa: PLR0917 - fixtures and a table
+    peer: Peer,
+    home: Path,
+    arguments: tuple[str, ...],
+    stdin: str | bytes,
+    exit_code: int,
+    words: str,
 ) -> None:
     """With the exit code of wrong usage, before the daemon is asked anything."""
-    result = chat(*arguments, stdin=stdin)
+    os.mkfifo(home / "fifo")
+    result = chat(*(word.format(fifo=home / "fifo") for word in arguments), stdin=stdin)
     assert result.exit_code == exit_code
     assert words in result.stderr
     assert all(asked.path == "/v1/status" for asked in peer.asked)

@@ -261,6 +261,7 @@ def test_presets_are_files_with_variables(home: Path) -> None:
     assert "is built in" in localspec("presets", "rm", "--yes", "brief").stderr
     assert localspec("presets", "save", "a/b", "x").exit_code == 2
     assert localspec("presets", "save", "bad", "5 $ each").exit_code == 2
+    assert "larger than" in localspec("presets", "save", "bad", stdin="x" * 9_000_000).stderr
 
 
 def test_a_preset_that_was_written_by_hand_may_be_wrong(home: Path) -> None:
