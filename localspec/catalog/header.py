@@ -70,7 +70,7 @@ class Header:
     def chat_template(self) -> str | None:
         """The Jinja source that turns messages into a prompt, if the file carries one."""
         value = self.metadata.get("tokenizer.chat_template")
-        return value if isinstance(value, str) else None
+        return value if isinstance(value, str) and value.strip() else None
 
     @property
     def embeds(self) -> bool:

@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 from localspec.catalog import header, reader, rules
 from localspec.catalog.ggml_types import BY_ID
 from localspec.catalog.reader import Array, Incomplete
+from localspec.engine.llama.model import Model
 from localspec.errors import BadGGUF
 
 
@@ -216,6 +217,16 @@ def test_an_encoder_that_pools_nothing_is_refused(tmp_path: Path) -> None:
     encoders.bert(tmp_path / "none.gguf", gguf.PoolingType.NONE)
     with pytest.raises(BadGGUF, match="pools nothing: it writes no text"):
         header.read(tmp_path / "none.gguf")
+
+
+@pytest.mark.parametrize("template", ["", "  \n"])
+def test_a_blank_template_is_none(tmp_path: Path, template: str) -> None:
+    """Else every prompt would be blank: what has no template is continued as plain text."""
+    path = tiny.build(tmp_path / "base.gguf", template=template)
+    assert header.read(path).chat_template is None
+    model = Model.load(path)
+    assert model.chat_template is None
+    model.close()
 
 
 def test_the_message_names_the_file(tmp_path: Path) -> None:

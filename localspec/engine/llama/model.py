@@ -64,7 +64,8 @@ class Model:
         """Tokens that layers with a sliding window look back on; 0 where all look back on all."""
         self.size_bytes: int = native.llama_model_size(handle)
         template = native.llama_model_chat_template(handle, None)
-        self.chat_template: str | None = template.decode("utf-8", "replace") if template else None
+        text = template.decode("utf-8", "replace") if template else ""
+        self.chat_template: str | None = text if text.strip() else None
         ranking = native.llama_model_chat_template(handle, b"rerank")
         self.rank_template: str | None = ranking.decode("utf-8", "replace") if ranking else None
         """How a query and a document become one text, with {query} and {document} in it."""
