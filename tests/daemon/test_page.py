@@ -123,6 +123,8 @@ def test_the_page_has_a_door_of_its_own_and_a_way_in(harness: Any, daemon: Any) 
             for path in ("/web/", "/web/page.js", "/v1/status"):
                 async with http.get(root + path) as stranger:
                     assert stranger.status == 401, path
+            async with http.head(told["url"], allow_redirects=False) as looked:  # a virus scanner
+                assert (looked.status, looked.cookies) == (303, {})
             async with http.get(told["url"]) as entered:
                 assert (entered.status, entered.url.path) == (200, "/web/")
                 assert "script-src 'self'" in entered.headers["Content-Security-Policy"]

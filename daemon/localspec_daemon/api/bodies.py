@@ -62,7 +62,9 @@ def decode(data: bytes, kind: type[Body]) -> Body:
         where = fault.path or ("" if param else "The body")
         message = f"{where}: {fault.sentence}" if where else fault.sentence
         raise RequestError(message, param=param or None) from error
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except UnicodeDecodeError as error:
+        raise RequestError("The body is not UTF-8 text.", fix="Send JSON in UTF-8.") from error
+    except msgspec.DecodeError as error:
         raise RequestError(f"The body is not valid JSON: {error}.") from error
     except RecursionError as error:
         raise RequestError("The body is nested too deeply.") from error

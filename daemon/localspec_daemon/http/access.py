@@ -13,6 +13,7 @@ before it is routed, without a CORS header, unless `server.origins` names the or
 from __future__ import annotations
 
 import asyncio
+import codecs
 import hashlib
 import hmac
 import os
@@ -29,7 +30,7 @@ from localspec.errors import Forbidden, RequestError, TooLarge
 from localspec_daemon.api.dialect import Caller
 from localspec_daemon.http.body_limits import check_values, off_loop
 from localspec_daemon.http.origins import allowed
-from localspec_daemon.http.raw_errors import HttpConnection
+from localspec_daemon.http.raw_errors import ENCODINGS, HttpConnection, wrong_encoding
 from localspec_daemon.page.passes import Passes, cookie_names
 from localspec_daemon.page.routes import ENTRY, FILES, KEY_PATH, PRIVATE, port
 
@@ -193,7 +194,7 @@ async def body(request: web.Request, limit_bytes: int) -> bytes:
     if request.get(_BODY) is None:
         data = await _received(request, limit_bytes)
         await off_loop(partial(check_values, data), data)
-        request[_BODY] = data
+        request[_BODY] = data.removeprefix(codecs.BOM_UTF8)  # some editors and shells write it
     return request[_BODY]
 
 
@@ -201,6 +202,8 @@ async def _received(request: web.Request, limit_bytes: int) -> bytes:
     too_large = TooLarge(
         f"The body is over {limit_bytes} bytes.", fix="Raise server.max_body_bytes."
     )
+    if request.headers.get("Content-Encoding", "").strip().lower() not in ENCODINGS:
+        raise wrong_encoding()
     if (request.content_length or 0) > limit_bytes:
         raise too_large
     if "Expect" in request.headers and request.version >= HttpVersion11:

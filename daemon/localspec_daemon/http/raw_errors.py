@@ -9,7 +9,7 @@ import socket
 from typing import Any
 
 from aiohttp import StreamReader, web
-from aiohttp.http_exceptions import LineTooLong
+from aiohttp.http_exceptions import ContentEncodingError, LineTooLong
 from aiohttp.web_protocol import RequestHandler
 
 from localspec.errors import RequestError
@@ -23,6 +23,8 @@ _log = logging.getLogger("localspec.http")
 
 FIRST_LOOK_SECONDS, LOOK_SECONDS = 0.05, 1.0
 """From an end of stream to the first look whether its sender reads on, and between the others."""
+ENCODINGS = frozenset({"", "identity", "gzip", "deflate"})
+"""Values of Content-Encoding that are served."""
 _REQUEST_LINE = re.compile(rb"[A-Z]{3,7} (/[!-~]{0,255})")
 
 
@@ -30,6 +32,19 @@ class HeadTooLarge(RequestError):
     """A line of the head, or all of it, is over what a client has to say."""
 
     status, code = 431, "head_too_large"
+
+
+class WrongEncoding(RequestError):
+    """The body is compressed in a way that is not served."""
+
+    status = 415
+
+
+def wrong_encoding() -> WrongEncoding:
+    """The error for any Content-Encoding but those of `ENCODINGS`."""
+    return WrongEncoding(
+        "This Content-Encoding is not served.", fix="Send the body as it is, or as gzip or deflate."
+    )
 
 
 class HttpConnection(RequestHandler):
@@ -128,9 +143,16 @@ class HttpConnection(RequestHandler):
         error = RequestError("This is not valid HTTP/1.1.")
         if isinstance(exc, LineTooLong) or "Too many headers" in (message or ""):
             error = HeadTooLarge("The head of the request is too large.", fix="Send fewer headers.")
+        elif isinstance(exc, ContentEncodingError):
+            error = wrong_encoding()
         response = json_response(family(getattr(self, "_path", "")).errors(error), error.status)
         response.force_close()
         return response
+
+    def log_exception(self, *args: Any, **kw: Any) -> None:
+        """Log a bug. A body that is not as its head says is none: its request has its answer."""
+        if not isinstance(kw.get("exc_info"), web.RequestPayloadError):
+            super().log_exception(*args, **kw)
 
 
 class _Server(web.Server):

@@ -69,8 +69,11 @@ async def visit(request: web.Request) -> web.Response:
 async def enter(request: web.Request) -> web.Response:
     """GET /web/enter/{code}: a code for a cookie, and on to the page. Raises Forbidden.
 
-    Behind the page's address stands a second code, which no server is sent: the script's.
+    Behind the page's address stands a second code, which no server is sent: the script's. A HEAD
+    spends no code, and does not tell a good one from a bad one.
     """
+    if request.method == "HEAD":
+        return web.Response(status=303, headers={**_HEADERS, "Location": PREFIX})
     now = asyncio.get_running_loop().time()
     visit = request.app[PASSES].redeem(request.match_info["code"], now)
     if visit is None:
