@@ -101,6 +101,16 @@ def test_a_field_is_what_the_worker_is_asked(
         (CHAT, {"return_tokens": True}, "return_tokens"),
         (TEXT, {"response_fields": ["content"]}, "response_fields"),
         (CHAT, {"parse_tool_calls": False}, "parse_tool_calls"),
+        (CHAT, {"chat_template": "{{ messages }}"}, "chat_template"),
+        (CHAT, {"structured_outputs": {"regex": "a"}}, "structured_outputs"),
+        (TEXT, {"stop_token_ids": [7]}, "stop_token_ids"),
+        (TEXT, {"use_beam_search": True}, "use_beam_search"),
+        (CHAT, {"min_tokens": 5}, "min_tokens"),
+        (GENERATE, {"context": [1, 2]}, "context"),
+        (GENERATE, {"template": "{{ .Prompt }}"}, "template"),
+        (OLLAMA, {"think": 5}, "think"),
+        (MESSAGE, {"mcp_servers": [{"type": "url", "url": "https://x"}]}, "mcp_servers"),
+        (MESSAGE, {"thinking": {"type": "some"}}, "thinking.type"),
         (CHAT, {"json_schema": SCHEMA, "grammar": "g"}, "grammar"),
         (LLAMA, {"json_schema": SCHEMA, "guided_regex": "a"}, "guided_regex"),
         (
@@ -123,6 +133,23 @@ def test_a_field_that_nobody_serves_is_refused_by_its_name(
     with pytest.raises(RequestError) as caught:
         read(endpoint, **fields)
     assert caught.value.param == param
+
+
+@pytest.mark.parametrize(
+    ("endpoint", "fields"),
+    [
+        (CHAT, {"min_tokens": 0, "stop_token_ids": [], "length_penalty": 1.0, "bad_words": None}),
+        (TEXT, {"use_beam_search": False, "include_stop_str_in_output": False}),
+        (CHAT, {"skip_special_tokens": True, "priority": 5, "chat_template": None, "user": 5}),
+        (GENERATE, {"context": [], "template": ""}),
+        (MESSAGE, {"mcp_servers": [], "thinking": {}}),
+    ],
+)
+def test_a_field_with_the_value_that_asks_for_nothing_is_taken(
+    endpoint: Any, fields: dict[str, Any]
+) -> None:
+    """Clients send every field at its default."""
+    assert read(endpoint, **fields).generates
 
 
 @pytest.mark.parametrize("endpoint", [CHAT, TEXT, LLAMA, INFILL, RESPONSE, MESSAGE])

@@ -20,6 +20,7 @@ from localspec_daemon.api.bodies import (
     decode,
     prefilled,
 )
+from localspec_daemon.api.chain import refuse_unless
 from localspec_daemon.api.dialect import Caller, Dialect, Json, ParsedRequest
 from localspec_daemon.api.framing import NAMED_EVENTS
 from localspec_daemon.api.parts import is_image, media_type, no_image, no_text, source
@@ -80,6 +81,7 @@ class MessagesRequest(TextRequest):
     output_config: OutputConfig | None = None
     output_format: Format | None = None
     metadata: Any = None
+    mcp_servers: Any = None
 
 
 def messages(data: bytes, config: Config, caller: Caller) -> ParsedRequest:
@@ -99,6 +101,7 @@ def read(request: MessagesRequest, config: Config, caller: Caller) -> ParsedRequ
     """Reads the messages and tools of both bodies. Raises RequestError."""
     if not request.messages:
         raise RequestError("messages is empty.", fix="Send at least one message.", param="messages")
+    refuse_unless({"mcp_servers": (None, [])}, request)
     turns = [*_system(request.system)]
     for index, turn in enumerate(request.messages):
         turns += _turn(f"messages[{index}].content", turn)
@@ -130,6 +133,13 @@ def read(request: MessagesRequest, config: Config, caller: Caller) -> ParsedRequ
 
 def _budget(thinking: dict[str, Any] | None) -> int | None:
     """Returns the tokens that the model may think for; None for no limit. Raises RequestError."""
+    kind = (thinking or {}).get("type")
+    if kind not in {None, "enabled", "disabled", "adaptive"}:
+        raise RequestError(
+            f"thinking.type {str(kind)[:40]!r} is not known.",
+            fix='Send "enabled", "disabled" or "adaptive".',
+            param="thinking.type",
+        )
     budget = (thinking or {}).get("budget_tokens")
     if budget is not None and (isinstance(budget, bool) or not isinstance(budget, int)):
         raise RequestError(

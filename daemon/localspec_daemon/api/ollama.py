@@ -17,7 +17,7 @@ from localspec.errors import LocalSpecError, RequestError
 from localspec.wire.messages import Delta, Finished, Message
 from localspec.wire.values import Image, TokenLogprob
 from localspec_daemon.api.bodies import Count, decode, generate, prefilled
-from localspec_daemon.api.chain import Chain
+from localspec_daemon.api.chain import Chain, refuse_unless
 from localspec_daemon.api.dialect import (
     Answer,
     Call,
@@ -59,7 +59,7 @@ class OllamaRequest(msgspec.Struct):
     options: Options | None = None
     format: str | dict[str, Any] | None = None
     keep_alive: Any = None
-    think: Any = None
+    think: bool | str | None = None
     logprobs: bool | None = None
     top_logprobs: Annotated[int, Meta(ge=0, le=MAX_ALTERNATIVES)] | None = None
 
@@ -79,6 +79,12 @@ class OllamaGenerateRequest(OllamaRequest):
     system: str | None = None
     raw: bool | None = None
     images: list[Any] | None = None
+    context: Any = None
+    template: Any = None
+
+
+NEUTRAL: dict[str, tuple[Any, ...]] = {"context": (None, []), "template": (None, "")}
+"""Fields that would change an answer and are not served, with the values that change nothing."""
 
 
 def chat(data: bytes, config: Config, caller: Caller) -> ParsedRequest:
@@ -103,6 +109,7 @@ def completion(data: bytes, config: Config, caller: Caller) -> ParsedRequest:
     As in Ollama, the prompt is a user's message, unless it is raw or has a suffix.
     """
     request = decode(data, OllamaGenerateRequest)
+    refuse_unless(NEUTRAL, request)
     prompt, suffix = request.prompt or "", request.suffix or None
     images = _images(request.images, "images")
     if images and (request.raw or suffix):

@@ -77,7 +77,7 @@ class Prediction(msgspec.Struct):
 class Foreign(TextRequest):
     """Fields that would change an answer and are not served, except with a value in `NEUTRAL`.
 
-    All other unknown fields are harmless, as `user`, `store` and `metadata` are.
+    Those behind `preserved_tokens` are vLLM's and other servers', whose clients come here too. All other unknown fields are harmless, as `user`, `store` and `metadata` are.
     """
 
     audio: Any = None
@@ -99,6 +99,19 @@ class Foreign(TextRequest):
     grammar_lazy: Any = None
     grammar_triggers: Any = None
     preserved_tokens: Any = None
+    chat_template: Any = None
+    documents: Any = None
+    structured_outputs: Any = None
+    stop_token_ids: Any = None
+    allowed_token_ids: Any = None
+    bad_words: Any = None
+    min_tokens: Any = None
+    include_stop_str_in_output: Any = None
+    prompt_logprobs: Any = None
+    truncate_prompt_tokens: Any = None
+    use_beam_search: Any = None
+    length_penalty: Any = None
+    top_a: Any = None
 
 
 NEUTRAL: dict[str, tuple[Any, ...]] = {
@@ -121,6 +134,19 @@ NEUTRAL: dict[str, tuple[Any, ...]] = {
     "grammar_lazy": (None, False),
     "grammar_triggers": (None, []),
     "preserved_tokens": (None, []),
+    "chat_template": (None, ""),
+    "documents": (None, []),
+    "structured_outputs": (None, {}),
+    "stop_token_ids": (None, []),
+    "allowed_token_ids": (None, []),
+    "bad_words": (None, []),
+    "min_tokens": (None, 0),
+    "include_stop_str_in_output": (None, False),
+    "prompt_logprobs": (None,),
+    "truncate_prompt_tokens": (None,),
+    "use_beam_search": (None, False),
+    "length_penalty": (None, 1),
+    "top_a": (None, 0),
 }
 """The values of these fields that change nothing."""
 
