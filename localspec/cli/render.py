@@ -10,7 +10,6 @@ from dataclasses import asdict
 from typing import IO, Protocol, TextIO
 
 import click
-import msgspec
 
 from localspec.cli.columns import columns
 from localspec.client import End, Piece
@@ -128,4 +127,6 @@ def _stage(text: str) -> str:
 
 def emit(value: object) -> None:
     """Print a value as one line of JSON, for programs."""
+    import msgspec  # noqa: PLC0415 - a chat in words does without
+
     click.echo(msgspec.json.encode(value).decode())

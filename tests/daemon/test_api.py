@@ -293,7 +293,7 @@ def test_a_replay_is_answered_whole(harness: Any, daemon: Any) -> None:
 @pytest.mark.parametrize(
     ("body", "param"),
     [
-        ({"prompt": "Why?"}, None),
+        ({"prompt": "Why?"}, "text"),
         ({"prompt": "Why?", "text": 7}, "text"),
         ({"text": "Because"}, "prompt"),
         ({"messages": [], "text": "Because"}, "messages"),

@@ -77,7 +77,8 @@ class Prediction(msgspec.Struct):
 class Foreign(TextRequest):
     """Fields that would change an answer and are not served, except with a value in `NEUTRAL`.
 
-    Those behind `preserved_tokens` are vLLM's and other servers', whose clients come here too. All other unknown fields are harmless, as `user`, `store` and `metadata` are.
+    Those behind `preserved_tokens` are vLLM's and other servers', whose clients come here too. All
+    other unknown fields are harmless, as `user`, `store` and `metadata` are.
     """
 
     audio: Any = None
