@@ -181,6 +181,6 @@ def test_formats_beside_json_bind_the_answer(real: Any) -> None:
                 assert re.fullmatch(pattern, choice["message"]["content"]), (name, choice)
                 assert choice["finish_reason"] == "stop"
             status, answer = await it.ask("hello", grammar="root ::= (")
-            assert (status, answer["error"]["param"]) == (400, "response_format")
+            assert (status, answer["error"]["param"]) == (400, "grammar")
 
     asyncio.run(scene())
