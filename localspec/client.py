@@ -116,7 +116,7 @@ class Client:
 
         settings, error = config.in_force(paths.config_file())
         chosen = settings.server.socket
-        found = cls(Path(chosen).expanduser() if chosen else None)
+        found = cls(paths.expanded(chosen) if chosen else None)
         found.config_error = error
         return found
 

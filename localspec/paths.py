@@ -64,6 +64,14 @@ def homeless() -> ConfigError:
     )
 
 
+def expanded(path: str) -> Path:
+    """A path that a person wrote, with their home or another user's for ~.
+
+    That of a user whom the system does not know stays as it is, and names no file.
+    """
+    return Path(os.path.expanduser(path))  # noqa: PTH111 - Path's raises for an unknown user
+
+
 def config_file() -> Path:
     """The user's configuration file; it need not exist."""
     moved = os.environ.get("LOCALSPEC_CONFIG")

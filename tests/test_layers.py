@@ -277,6 +277,12 @@ def test_only_packages_are_packages() -> None:
         assert not (REPOSITORY / name / "__init__.py").exists()
 
 
+def test_one_function_reads_what_a_tilde_means() -> None:
+    """Path.expanduser raises where the system does not know the user, and that ended a chat."""
+    found = [source.name for source in CODE if ".expanduser(" in source.text]
+    assert found == ["localspec/paths.py"]
+
+
 def test_files_stay_small_and_named_after_something() -> None:
     """A file that grows is split by noun; without a noun there is no file."""
     everything = [*CODE, *sources(REPOSITORY / "tests")]

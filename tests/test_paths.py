@@ -298,6 +298,14 @@ def test_what_decides_is_read_only_where_nobody_else_could_write_it(tmp_path: Pa
         paths.read_own(link)
 
 
+def test_a_tilde_is_a_home_or_itself(own_home: Path) -> None:
+    """Of a user whom nobody knows it names no file."""
+    assert paths.expanded("~/x") == own_home / "x"
+    assert paths.expanded("~root").is_absolute()
+    assert paths.expanded("~nobody-here/x") == Path("~nobody-here/x")
+    assert paths.expanded("x/~") == Path("x/~")
+
+
 def test_a_pipe_is_read_where_somebody_writes_to_it(tmp_path: Path) -> None:
     """As <(...) of a shell, whatever is written when; nobody waits for a writer to come."""
     os.mkfifo(tmp_path / "pipe")

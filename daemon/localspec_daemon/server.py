@@ -83,7 +83,7 @@ class Server:
             options.config_path, command=options.worker_command, tick_seconds=options.tick_seconds
         )
         chosen = self.supervisor.config.server.socket
-        default = Path(chosen).expanduser() if chosen else paths.socket_path()
+        default = paths.expanded(chosen) if chosen else paths.socket_path()
         self.socket_path = options.socket_path or default
         self.supervisor.socket = str(self.socket_path)
         self._options = options

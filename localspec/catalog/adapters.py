@@ -71,7 +71,7 @@ def given(
     )
     found = {}
     for name, scale in files.items():
-        path = folder / Path(name).expanduser()
+        path = folder / paths.expanded(name)
         try:
             check(target, path)
         except (BadGGUF, BadPair) as error:

@@ -44,7 +44,7 @@ def given(names: Iterable[str], table: Mapping[str, str], folder: Path) -> str |
 
 
 def _read(pattern: str, file: str, folder: Path) -> str:
-    path = folder / Path(file).expanduser()
+    path = folder / paths.expanded(file)
     param = f"models.templates.{pattern}"
     try:
         with paths.open_regular(path) as opened:

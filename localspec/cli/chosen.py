@@ -58,7 +58,7 @@ def chat() -> Chat:
 def models_directory() -> Path:
     """The directory of models; as for `chat`, without a config.toml no settings are read."""
     chosen = settings().models.directory if paths.is_configured() else ""
-    return Path(chosen).expanduser() if chosen else paths.models_dir()
+    return paths.expanded(chosen) if chosen else paths.models_dir()
 
 
 def files(model: str) -> tuple[Path, Path | None]:
@@ -68,7 +68,7 @@ def files(model: str) -> tuple[Path, Path | None]:
     """
     from localspec.catalog.registry import Registry  # noqa: PLC0415  as above
 
-    path = Path(model).expanduser()
+    path = paths.expanded(model)
     if ("/" in model or model.lower().endswith(".gguf")) and path.exists():
         return path, None
     found = Registry(models_directory()).resolve(model)

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import click
 
-from localspec import ranges
+from localspec import paths, ranges
 from localspec.chats import archive
 from localspec.chats.transcript import MODES
 from localspec.cli import clipboard, footer, material, pictures, presets
@@ -167,7 +167,7 @@ def _attach(talk: Talk, command: str, name: str, read: Callable[[Path], str]) ->
         talk.say(talk.detach() or f"No file is attached; {command} PATH attaches one.")
         return
     if name:
-        path = Path(name).expanduser()
+        path = paths.expanded(name)
         talk.attached.append(Attached(path.name, read(path)))
     elif not talk.attached:
         raise RequestError("No file is attached.", fix=f"{command} PATH attaches one.")

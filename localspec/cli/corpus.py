@@ -138,6 +138,8 @@ def _configured() -> tuple[str, ...]:
 
 def _named(name: str) -> str:
     """A folder as the configuration has it: absolute, or below ~ where it is."""
+    if not name.strip():
+        raise RequestError("The name of a folder is empty.", fix="A dot is the current one.")
     place = folders.place_of(name)
     place = Path.cwd() / place if not place.is_absolute() else place
     place = Path(*_without_dots(place.parts))

@@ -75,7 +75,7 @@ def settings() -> tuple[Finding, Config]:
 def models_directory(chosen: Config) -> Path:
     """The directory of models in this configuration."""
     directory = chosen.models.directory
-    return Path(directory).expanduser() if directory else paths.models_dir()
+    return paths.expanded(directory) if directory else paths.models_dir()
 
 
 class DirectoryCheck(NamedTuple):

@@ -94,7 +94,7 @@ def show_format(  # noqa: PLR0913 - click gives each of them
 
 def _source(model: str) -> Source:
     """The template of a file or of a model."""
-    path = Path(model).expanduser()
+    path = paths.expanded(model)
     if path.is_file() and path.suffix.lower() != ".gguf":
         return Source(_decoded(paths.read_named(path, _MAX_FILE_BYTES)))
     from localspec.text.template import RAW  # noqa: PLC0415 - as above

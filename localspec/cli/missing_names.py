@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from localspec import machine
+from localspec import machine, paths
 from localspec.catalog.registry import Registry
 from localspec.config import Config
 from localspec.errors import ConfigError, LocalSpecError, UnknownModel
@@ -15,7 +15,7 @@ def found(config: Config) -> Iterator[ConfigError]:
     """Yield an error for each missing thing; an unpulled model of the catalog is not missing."""
     yield from _models(config)
     for name, upstream in config.upstream.items():
-        if upstream.token_file and not Path(upstream.token_file).expanduser().is_file():
+        if upstream.token_file and not paths.expanded(upstream.token_file).is_file():
             yield _missing(
                 f"upstream.{name}.token_file", upstream.token_file, "There is no such file."
             )
@@ -30,10 +30,10 @@ def _models(config: Config) -> Iterator[ConfigError]:
     from localspec.cli import chosen  # noqa: PLC0415  imports what imports this
 
     directory = config.models.directory
-    if directory and not Path(directory).expanduser().is_dir():
+    if directory and not paths.expanded(directory).is_dir():
         yield _missing("models.directory", directory, "There is no such directory.")
         return
-    registry = Registry(Path(directory).expanduser() if directory else chosen.models_directory())
+    registry = Registry(paths.expanded(directory) if directory else chosen.models_directory())
     elsewhere = {model for upstream in config.upstream.values() for model in upstream.models}
     named = {"models.default": config.models.default}
     named |= {f"models.aliases.{name}": model for name, model in config.models.aliases.items()}

@@ -38,7 +38,7 @@ from localspec.cli.plan import plan, together
 from localspec.cli.progress import shown
 from localspec.cli.prune import prune
 from localspec.cli.render import emit, printable
-from localspec.errors import BadGGUF, BadPair, escaped
+from localspec.errors import BadGGUF, BadPair, RequestError, escaped
 from localspec.wire.values import DraftHead
 
 _SHOWN_DIGITS = 16
@@ -176,6 +176,8 @@ def pull(
 
     Example: localspec models pull
     """
+    if model is not None and not model.strip():
+        raise RequestError("MODEL is empty.", fix="localspec models list  # shows all")
     settings = chosen.settings()
     directory = chosen.models_directory()
     if model and (file := obtain.file_of(model)):

@@ -7,6 +7,7 @@ from pathlib import Path
 import click
 import msgspec
 
+from localspec import paths
 from localspec.catalog import header, joining, prepare, shelf
 from localspec.catalog.registry import Model, Registry
 from localspec.cli import chosen, fetching
@@ -20,7 +21,7 @@ def file_of(model: str) -> Path | None:
     Raises PullError for a path without a file.
     """
     text = model.removeprefix("file://")
-    path = Path(text).expanduser()
+    path = paths.expanded(text)
     is_path = text != model or text.startswith(("./", "../", "/", "~"))
     if not is_path and not (text.lower().endswith(".gguf") and path.is_file()):
         return None

@@ -104,7 +104,7 @@ def wished(name: str, settings: Config, there: Present) -> PlanRequest:
 
     `name` may be a file, which has no draft. Raises UnknownModel, BadGGUF.
     """
-    path = Path(name).expanduser()
+    path = paths.expanded(name)
     registry = _registry(settings)
     if ("/" in name or name.lower().endswith(".gguf")) and path.exists():
         target, head = with_head(header.read(path), settings)
@@ -122,7 +122,7 @@ def wished(name: str, settings: Config, there: Present) -> PlanRequest:
 
 def _registry(settings: Config) -> Registry:
     chosen = settings.models.directory
-    return Registry(Path(chosen).expanduser() if chosen else paths.models_dir())
+    return Registry(paths.expanded(chosen) if chosen else paths.models_dir())
 
 
 def with_head(target: Header, settings: Config) -> tuple[Outline, FedOutline | None]:

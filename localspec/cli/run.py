@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 from typing import Any
 
 import click
 
+from localspec import paths
 from localspec.cli import chosen, names
 from localspec.cli.chat import chat
 from localspec.cli.columns import columns, cut
@@ -35,7 +35,7 @@ def _run(model: str, **options: Any) -> None:
 
 def _known(model: str) -> bool:
     """Whether the daemon, or an upstream of it, already serves a model of that name."""
-    if Path(model).expanduser().exists():
+    if paths.expanded(model).exists():
         return False
     try:
         return model in {entry["id"] for entry in chosen.client().models()}

@@ -218,7 +218,7 @@ def filled(name: str, values: Mapping[str, str]) -> str:
 def _of_units() -> dict[str, str]:
     """Values of the units' placeholders. A % begins a specifier everywhere in them."""
     socket = configured.settings().server.socket
-    path = str(Path(socket).expanduser().absolute()).replace("%", "%%") if socket else ""
+    path = str(paths.expanded(socket).absolute()).replace("%", "%%") if socket else ""
     lines = [f'Environment="{_quoted(f"{name}={value}")}"' for name, value in _places()]
     shell = ["from the shell that installed this:", *(lines or ["# nothing"])]
     return {

@@ -85,6 +85,8 @@ def test_turns_that_were_left_out_in_vain_come_back(peer: Peer, talk: Typist) ->
         ("/theme -", "There are: auto, dark, light, none."),
         ("/file", "/file PATH attaches one"),
         ("/file -", "/file PATH attaches one"),
+        ("/file ~nobody-here/x", "~nobody-here/x cannot be read: No such file"),
+        ("/image ~nobody-here/x", "~nobody-here/x cannot be read: No such file"),
         ("/trim 0", "/trim takes how many turns"),
         ("/trim ²", "/trim takes how many turns"),
         ("/verbose maybe", '/verbose takes "on" or "off"'),

@@ -117,3 +117,9 @@ def test_json_has_folders_and_indexes(file: Path, home: Path) -> None:
     (index,) = found["indexes"]
     assert (index["model"], index["files"]) == ("a-model", 1)
     assert index["folders"][0]["tokens"] == 5
+
+
+def test_an_empty_name_is_no_folder(file: Path) -> None:
+    """As of a variable that is not set; the current folder is a dot."""
+    assert "is empty" in corpus("add", "").output
+    assert not file.exists()

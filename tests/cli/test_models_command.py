@@ -191,6 +191,7 @@ def test_a_file_that_is_no_model_is_not_imported(models_dir: Path, tmp_path: Pat
     ("arguments", "code", "says"),
     [
         (("show", "qwen2.5-coder-1.5b-instruct"), 2, "localspec models pull"),
+        (("pull", ""), 2, "MODEL is empty"),
         (("show", "no-such-model-at-all"), 2, "localspec models list"),
         (("pull", "qwen2.5-coder-1.5b-instuct"), 2, "Did you mean qwen2.5-coder-1.5b-instruct"),
         (("rm", "smollm2-135m-instruct"), 2, "not on this machine"),

@@ -92,7 +92,7 @@ class Supervisor:
     def models_directory(self) -> Path:
         """The directory of the models."""
         chosen = self.config.models.directory
-        return Path(chosen).expanduser() if chosen else paths.models_dir()
+        return paths.expanded(chosen) if chosen else paths.models_dir()
 
     async def model(self, name: str | None, *, aliases: bool = True) -> Model:
         """The model of that name, the default for none. Raises UnknownModel.

@@ -12,7 +12,6 @@ import os
 import ssl
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
-from pathlib import Path
 
 import aiohttp
 from aiohttp import ClientTimeout
@@ -127,7 +126,7 @@ async def _read(to: Route, response: aiohttp.ClientResponse, limit_bytes: int) -
 
 def _token(to: Route) -> str:
     """The bearer token of an upstream. Runs in a thread. Raises ConfigError."""
-    path = Path(to.upstream.token_file).expanduser()
+    path = paths.expanded(to.upstream.token_file)
     key = f"upstream.{to.name}.token_file"
     try:
         with paths.open_regular(path) as file:
