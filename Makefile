@@ -58,13 +58,10 @@ lint: $(VENV)/.checks
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
 
-# With one a core, cores idle for half of the time: tests wait for processes that they start.
-TEST_PROCESSES := 4
-
 test: lint
 	@$(MAKE) --no-print-directory isa ISA=AMX > /dev/null
 	$(BIN)/localspec models pull
-	$(BIN)/pytest -rs -n $(TEST_PROCESSES) --dist loadfile --no-loadscope-reorder
+	$(BIN)/pytest -rs -n 2 --dist loadfile --no-loadscope-reorder
 
 storm: $(VENV)/.checks
 	$(BIN)/pytest -rs -s -m storm tests/storm tests/clients
