@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import select
 import signal
 import subprocess
 import sys
@@ -10,10 +11,12 @@ from pathlib import Path
 from typing import TextIO
 
 import pytest
+from scripted import PATIENCE_SECONDS
 
 from localspec import built
 from localspec.build import backends
 from localspec.build.compile import IntoCache, working
+from localspec.build.source import program
 from localspec.build.toolchain import Toolchain
 
 CPU = Toolchain(backends.chosen("cpu", "c++", lambda _: None))
@@ -65,6 +68,18 @@ def test_whoever_ends_a_build_ends_its_compilers(place: Path, tmp_path: Path, nu
         assert process.wait() == 130
         assert not compilers.read()  # until none of them has it open
     assert list(place.iterdir()) == []
+
+
+def test_a_signal_while_a_compiler_starts_leaves_none_behind() -> None:
+    """It comes from the compiler itself, as early as can be, and again for each of a hundred."""
+    for _ in range(100):
+        reading, writing = os.pipe()
+        tells = f"kill -INT {os.getpid()}; exec sleep 600"
+        with pytest.raises(KeyboardInterrupt), program(["sh", "-c", tells], pass_fds=(writing,)):
+            signal.pause()
+        os.close(writing)
+        assert select.select([reading], [], [], PATIENCE_SECONDS)[0], "a compiler has it open"
+        os.close(reading)
 
 
 def test_a_signal_that_was_ignored_from_the_start_does_not_end_a_build(

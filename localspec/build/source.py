@@ -11,6 +11,7 @@ import sys
 import tarfile
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from localspec import built
 from localspec.errors import EngineError
@@ -29,17 +30,7 @@ class Pip:
 
     def run(self, *arguments: str) -> None:
         """Run a command of pip. Raises EngineError with its last line."""
-        with (
-            subprocess.Popen(
-                self.command(*arguments),
-                stdin=subprocess.DEVNULL,
-                stderr=subprocess.PIPE,
-                text=True,
-                errors="replace",
-                process_group=0,
-            ) as process,
-            ended_with_us(process),
-        ):
+        with program(self.command(*arguments), stderr=subprocess.PIPE) as process:
             _, said = process.communicate()
         if process.returncode:
             last = said.strip().rpartition("\n")[2]
@@ -83,15 +74,44 @@ def unpack(pip: Pip, work: Path) -> Path:
 
 
 @contextlib.contextmanager
-def ended_with_us(process: subprocess.Popen[str]) -> Iterator[None]:
-    """End a process with all that it started where this one is interrupted; it leads a group."""
-    try:
-        yield
-    except BaseException:
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
-        raise
+def program(command: Sequence[str], **how: Any) -> Iterator[subprocess.Popen[str]]:
+    """Run a program, which ends with all that it started where this process is interrupted.
+
+    It leads a process group. Signals wait while it starts: one that came then would leave a
+    compiler behind that nobody knows. `how` is as for `subprocess.Popen`.
+    """
+    with contextlib.closing(_HeldSignals()) as held:
+        process = subprocess.Popen(
+            command, stdin=subprocess.DEVNULL, text=True, errors="replace", process_group=0, **how
+        )
+        with process:
+            try:
+                held.close()
+                yield process
+            except BaseException:
+                with contextlib.suppress(ProcessLookupError):
+                    os.killpg(process.pid, signal.SIGKILL)
+                process.wait()
+                raise
+
+
+class _HeldSignals:
+    """Keeps back the signals that have a handler in Python, until it is closed. Main thread."""
+
+    def __init__(self) -> None:
+        self._before: dict[int, Any] = {}
+        self._came: list[int] = []
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            if callable(handler := signal.getsignal(number)):
+                self._before[number] = handler
+                signal.signal(number, lambda which, _: self._came.append(which))
+
+    def close(self) -> None:
+        """Handle them as before, and those that came meanwhile now."""
+        while self._before:
+            signal.signal(*self._before.popitem())
+        while self._came:
+            signal.raise_signal(self._came.pop())
 
 
 def watched(command: Sequence[str], log: Path, environment: Mapping[str, str]) -> str:
@@ -103,17 +123,9 @@ def watched(command: Sequence[str], log: Path, environment: Mapping[str, str]) -
     shown = sys.stderr.isatty()
     with (
         log.open("a", encoding="utf-8") as kept,
-        subprocess.Popen(
-            command,
-            env=environment,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            errors="replace",
-            process_group=0,
+        program(
+            command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
         ) as process,
-        ended_with_us(process),
     ):
         for line in process.stdout or ():
             kept.write(line)
