@@ -299,14 +299,17 @@ def _forward(
 
 def draft_change(
     drafter: Drafter, slot: int, held: list[Token], n_vocab: int, clock: Callable[[], float]
-) -> float:
+) -> Pieces[float]:
     """Seconds that a drafter takes more, in all, for going over to another row count."""
     found = []
     for repeat in range(REPEATS):
-        text = held + _text(repeat, _READ_TOKENS, n_vocab)
-        spans = [cost.seconds for cost in _rehearse(drafter, slot, text, [1] * (STEADY + 2), clock)]
-        steady = min(spans[1 + STEADY :], default=0.0)
-        found.append(sum(span - steady for span in spans[1 : 1 + STEADY]))
+        text, spans = held + _text(repeat, _READ_TOKENS, n_vocab), list[float]()
+        for cost in _rehearse(drafter, slot, text, [1] * (STEADY + 2), clock):
+            spans.append(cost.seconds)
+            yield
+        drafts = spans[-STEADY - 2 :]  # behind what was read
+        steady = min(drafts[STEADY:], default=0.0)
+        found.append(sum(span - steady for span in drafts[:STEADY]))
     return max(0.0, statistics.median(found))
 
 
@@ -321,15 +324,13 @@ def rehearsals(  # noqa: PLR0913, PLR0917 — a drafter, how often, where and ho
     """Drafts that are not verified, and what is read for them; one for each `next`.
 
     After short texts, each read anew, and after a long one, all of them behind what the slot holds.
-    The first of all warms up and is not given. `slot` must be idle while an item is computed. What
-    the drafter keeps of it is a text like any other that ended there.
+    A drafter that has made no forward needs `draft_change` before. `slot` must be idle while an
+    item is computed. What the drafter keeps of it is a text like any other that ended there.
     """
-    for repeat in range(repeats + 1):
+    for repeat in range(repeats):
         text = held + _text(repeat, _READ_TOKENS, n_vocab)
-        for drafted in _rehearse(drafter, slot, text, [_STEPS], clock):
-            if repeat:
-                yield drafted
-    long = held + _text(repeats + 1, max(_READ_TOKENS, FAR_TOKENS - len(held)), n_vocab)
+        yield from _rehearse(drafter, slot, text, [_STEPS], clock)
+    long = held + _text(repeats, max(_READ_TOKENS, FAR_TOKENS - len(held)), n_vocab)
     yield from _rehearse(drafter, slot, long, [_STEPS] * repeats, clock)
 
 

@@ -76,9 +76,8 @@ class Measuring:
         engine, clock = self._engine, self._engine.clock
         n_vocab, slot = engine.target.n_vocab, engine.target.n_slots - 1
         held = words(dict(engine.held()).get(slot, []))
-        change = calibrate.draft_change(drafter, slot, held, n_vocab, clock)
+        change = yield from calibrate.draft_change(drafter, slot, held, n_vocab, clock)
         self._costs.expect_draft_change(drafter.name, change)
-        yield
         for cost in calibrate.rehearsals(drafter, calibrate.REPEATS, slot, held, n_vocab, clock):
             self._costs.measured_draft(
                 cost.name, cost.pending, cost.depth, cost.seconds, cost.cells, cost.changes

@@ -19,6 +19,7 @@ from localspec.engine.calibrate import MeasuringPlace, Timed
 from localspec.engine.exactness.classes import Shape
 from localspec.engine.llama.context import Context
 from localspec.engine.llama.model import Model
+from localspec.engine.pieces import whole
 from localspec.engine.session import Request
 from localspec.engine.step import Engine, Limits
 from localspec.types import Floats, Row, SamplingParams, SpeculationParams
@@ -243,5 +244,5 @@ def test_a_drafters_cost_of_a_change_is_measured() -> None:
     """By its forwards on a device with a known cost: prefill before, one row after."""
     device = OneGraph(0.3, 0.1)
     drafter = drafters.load("model", context=device, n_vocab=50, ends=frozenset())
-    found = calibrate.draft_change(drafter, 1, [], 50, device.clock)
+    found = whole(calibrate.draft_change(drafter, 1, [], 50, device.clock))
     assert found == pytest.approx(0.4)

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from itertools import permutations
 from pathlib import Path
 
+import pytest
+from engine.lawful import Lawful
 from worker.idling import answer, opened
 
 from localspec.engine.calibrate import FAR_TOKENS
@@ -12,6 +15,7 @@ from localspec.engine.prefill import QUIET_SECONDS
 from localspec.worker.exactness_probe import BackgroundProbe, NearProbe
 from localspec.worker.idle import SAVE_SECONDS, IdleTasks
 from localspec.worker.kernel_speedup import ROWS, KernelSpeedup
+from localspec.types import READ_ROWS
 from localspec.worker.measuring import Measuring
 
 
@@ -110,3 +114,26 @@ def test_learned_costs_are_saved_once_a_minute_at_most(tmp_path: Path) -> None:
         kept.unlink(missing_ok=True)
         assert not rest.advance(now)
         assert kept.exists() == saved
+
+
+@pytest.mark.parametrize("order", list(permutations((8, 40, 1600))))
+def test_no_piece_of_idle_work_reads_a_long_text_at_once(
+    order: tuple[int, ...], tmp_path: Path
+) -> None:
+    """A request waits for a piece, and a worker that is silent for long is ended.
+
+    In whichever slot the long text is, and of the target as of a draft model that knows nothing.
+    """
+    draft = Lawful(lambda _: 0, n_slots=3, context=2048)
+    target, engine, profile = opened(lambda seen: seen.total == 1, tmp_path, draft)
+    for client, prompt in enumerate(order):
+        answer(engine, str(client), prompt, route="short-request")
+    assert not draft.decoded
+    measuring, probe = Measuring(engine, profile, fresh=True), BackgroundProbe(engine, profile)
+    kernels = KernelSpeedup(engine, profile, "AVX2", lambda _: None)
+    rest = IdleTasks(engine, profile, measuring, probe, kernels)
+    most, before = 0, target.decoded
+    while rest.advance(0.0) or rest.left:
+        most = max(most, target.decoded + draft.decoded - before)
+        before = target.decoded + draft.decoded
+    assert 0 < most <= 2 * READ_ROWS
