@@ -12,10 +12,10 @@ from worker.idling import answer, opened
 from localspec.engine.calibrate import FAR_TOKENS
 from localspec.engine.exactness.classes import EVERYWHERE
 from localspec.engine.prefill import QUIET_SECONDS
+from localspec.types import READ_ROWS
 from localspec.worker.exactness_probe import BackgroundProbe, NearProbe
 from localspec.worker.idle import SAVE_SECONDS, IdleTasks
 from localspec.worker.kernel_speedup import ROWS, KernelSpeedup
-from localspec.types import READ_ROWS
 from localspec.worker.measuring import Measuring
 
 
