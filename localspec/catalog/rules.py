@@ -196,11 +196,12 @@ def _has_a_vocabulary(parsed: Parsed) -> None:
             refuse(f"Key {key} has {len(beside)} entries for {len(tokens)} tokens.")
     _array(parsed, "tokenizer.ggml.merges", STRING)
     # C strings end at the first NUL, and the loader asserts that no two tokens share their text.
-    texts = [token.partition(b"\0")[0] for token in tokens.strings()]
-    named = [text for text in texts if text]
-    if (longest := max(map(len, tokens.strings()))) > MAX_TOKEN_BYTES:
+    texts = tokens.strings()
+    if (longest := max(map(len, texts))) > MAX_TOKEN_BYTES:
         refuse(f"A token of its vocabulary has {longest} bytes; {MAX_TOKEN_BYTES} are the most.")
-    if len(set(named)) != len(named):
+    if b"\0" in b"".join(texts):
+        texts = [text.partition(b"\0")[0] for text in texts]
+    if len({*texts} - {b""}) != len(texts) - texts.count(b""):
         refuse("Two tokens of its vocabulary have the same text.")
 
 

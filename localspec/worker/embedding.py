@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Self
 
 import numpy as np
 
-from localspec.catalog import header
 from localspec.catalog.plan import Plan
 from localspec.errors import (
     ContextOverflow,
@@ -70,7 +69,7 @@ _LARGEST = 32760
 def gives(command: Load) -> bool:
     """Whether the model of this load gives embeddings. Raises BadGGUF."""
     (target, *_) = model_files(command)
-    return header.read(target).embeds
+    return planning.header_of(target).embeds
 
 
 @dataclass(slots=True)

@@ -15,7 +15,6 @@ from typing import Literal, Self
 import msgspec
 
 from localspec import paths
-from localspec.catalog import header
 from localspec.catalog.devices import Device
 from localspec.catalog.plan import Plan
 from localspec.engine import calibrate, scheduler
@@ -98,7 +97,7 @@ def expected(command: Load, file: Path, plan: Plan) -> bool:
     if ours.tiled_rows:
         return False
     mine = {name.upper() for _, name in ours.formats}
-    weights = (tensor for tensor in header.read(file).tensors if len(tensor.shape) > 1)
+    weights = (tensor for tensor in planning.header_of(file).tensors if len(tensor.shape) > 1)
     return {tensor.type.name for tensor in weights} <= mine
 
 

@@ -18,7 +18,7 @@ import msgspec
 from localspec.catalog import devices, head_memory, header, placement
 from localspec.catalog.devices import Device, Own, Present
 from localspec.catalog.header import Header
-from localspec.catalog.memory import Outline, outline
+from localspec.catalog.memory import outline
 from localspec.catalog.parts import Layout
 from localspec.catalog.plan import Amounts, Plan, PlanRequest
 from localspec.config import Placement
@@ -84,8 +84,8 @@ def takes(command: Load, files: Sequence[Path], plan: Plan) -> dict[str, int]:
 
 
 def _wish(command: Load, files: Sequence[Path]) -> PlanRequest:
-    target, head = head_memory.outlines(_header(files[0]), command)
-    outlines = [target, *(_outline(file) for file in files[1:])]
+    target, head = head_memory.outlines(header_of(files[0]), command)
+    outlines = [target, *(outline(header_of(file)) for file in files[1:])]
     request = PlanRequest.of(command.config, outlines, own(), head)
     projector = Path(command.projector) if command.projector else None
     size = projector.stat().st_size if projector and projector.exists() else 0
@@ -112,18 +112,17 @@ def own() -> Own:
 
 def ropes(file: Path) -> int:
     """How many sets of rotations a model has: two where long texts have others. Raises BadGGUF."""
-    return _outline(file).ropes
+    return outline(header_of(file)).ropes
 
 
-@functools.cache
-def _header(file: Path) -> Header:
-    """The header of a file, read once: a large vocabulary takes a while."""
+def header_of(file: Path) -> Header:
+    """The header of a file, read once as long as it stays: a large vocabulary takes a while."""
+    return _read(file, header.stamp(file))
+
+
+@functools.lru_cache(8)
+def _read(file: Path, _stamp: tuple[int, float]) -> Header:
     return header.read(file)
-
-
-@functools.cache
-def _outline(file: Path) -> Outline:
-    return outline(_header(file))
 
 
 def _bounded(there: Sequence[Device], host_bytes: int | None, adapters: int) -> list[Device]:

@@ -8,9 +8,10 @@ from typing import Protocol
 
 import numpy as np
 
-from localspec.catalog import header, pairing
+from localspec.catalog import pairing
 from localspec.drafters._translated import COUPLED_ONLY, Translation
 from localspec.types import Token, Verification
+from localspec.worker import planning
 
 _MARK = "\n"
 """Stands before a text whose tokenizer would write a blank before it."""
@@ -51,7 +52,7 @@ def needed(
     The headers in `files` decide about vocabularies that differ in length or in how texts end.
     Raises BadGGUF.
     """
-    headers = [header.read(file) for file in files]
+    headers = [planning.header_of(file) for file in files]
     if other := pairing.other_target(*headers):
         return None, other
     difference = _difference(target, draft)
