@@ -166,6 +166,23 @@ class Row:
     branches: tuple[int, ...] = (0,)
 
 
+def _untapped() -> None:
+    """No features."""
+
+
+class ForwardOutput(NamedTuple):
+    """The output of a forward; views, valid until the next one.
+
+    `logits` (rows that want them, n_vocab), and the `states` that these are made of, (as many rows,
+    width), None where they are not shown. `features()` copies what was tapped of all rows, (rows,
+    numbers); it gives None where nothing was.
+    """
+
+    logits: Floats
+    states: Floats | None = None
+    features: Callable[[], Floats | None] = _untapped
+
+
 class Backend(Protocol):
     """One llama.cpp context. Owned by one thread; `engine/llama/context.py` implements it."""
 
@@ -177,8 +194,8 @@ class Backend(Protocol):
     def context(self) -> int:
         """Tokens that one slot may hold."""
 
-    def decode(self, rows: Sequence[Row]) -> Floats:
-        """Decode all rows; logits (rows that want them, n_vocab), valid until the next call."""
+    def decode(self, rows: Sequence[Row]) -> ForwardOutput:
+        """Decode all rows."""
 
     def truncate(self, slot: int, length: int) -> int:
         """Forget a slot's tokens from `length` on, and more if it must. Returns how many remain."""

@@ -39,7 +39,7 @@ def main() -> None:
             Row(chance.randrange(250), held[slot] + at, slot, judged or at % 3 == 0)
             for at in range(size)
         ]
-        logits = context.decode(rows)
+        logits = context.decode(rows).logits
         assert np.isfinite(logits).all()
         found.update(logits.tobytes())
         held[slot] += size - chance.randrange(min(size, 6))

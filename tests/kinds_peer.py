@@ -41,7 +41,7 @@ def decoded(context: Context, plan: Sequence[Sequence[int]], slots: Sequence[int
                 rows.append(Row(token, positions[slot], slot, wants_logits=True))
                 owners.append(at)
                 positions[slot] += 1
-        for at, logits in zip(owners, context.decode(rows), strict=True):
+        for at, logits in zip(owners, context.decode(rows).logits, strict=True):
             found[at].append(logits.copy())
     return [np.array(each) for each in found]
 

@@ -39,7 +39,15 @@ from localspec.engine.session import Meter, Request
 from localspec.engine.simulation import SimulatedHardware
 from localspec.engine.step import Engine, Limits
 from localspec.machine import Machine
-from localspec.types import Drafter, Floats, Row, SamplingParams, SpeculationParams, Token
+from localspec.types import (
+    Drafter,
+    Floats,
+    ForwardOutput,
+    Row,
+    SamplingParams,
+    SpeculationParams,
+    Token,
+)
 from localspec.worker import heads
 from localspec.worker.measuring import Measuring
 
@@ -103,9 +111,10 @@ class Computed:
         found: list[Said] = []
         for start in range(first, len(text), _ROWS):
             end = min(start + _ROWS, len(text))
-            rows = self.context.decode([Row(text[at], at, 0, True) for at in range(start, end)])
-            states = self.context.states if self._shows else [None] * len(rows)
-            found += [_said(row, state) for row, state in zip(rows, states, strict=True)]
+            rows = [Row(text[at], at, 0, True) for at in range(start, end)]
+            logits, shown, _ = self.context.decode(rows)
+            states = [None] * len(rows) if shown is None else shown
+            found += [_said(row, state) for row, state in zip(logits, states, strict=True)]
         self._held = list(text)
         return found
 
@@ -126,7 +135,6 @@ class Remembered:
     n_vocab: int
     known: dict[bytes, Said] = field(default_factory=dict)
     silent: bool = False
-    states: Floats | None = None
     computed: int = 0
 
     n_slots, max_rows, context = 1, 512, 2 * _LONGEST
@@ -135,8 +143,8 @@ class Remembered:
         self._text: list[Token] = []
         self._keys = [b""]
 
-    def decode(self, rows: Sequence[Row]) -> Floats:
-        """Logits of the rows that want them, from memory as far as they are there."""
+    def decode(self, rows: Sequence[Row]) -> ForwardOutput:
+        """Logits and states, from memory as far as they are there."""
         wanted = []
         for row in rows if not self.silent else ():
             assert row.position == len(self._text), "a slot is read in order"
@@ -157,8 +165,8 @@ class Remembered:
         for row_logits, each in zip(logits, found, strict=False):
             row_logits[each.tokens] = each.logits
         shown = [each.state for each in found if each.state is not None]
-        self.states = np.stack(shown) if shown and len(shown) == len(rows) else None
-        return logits
+        every = shown and len(shown) == len(rows)
+        return ForwardOutput(logits, np.stack(shown) if every else None)
 
     def truncate(self, slot: int, length: int) -> int:
         """Forget what lies behind."""

@@ -32,7 +32,7 @@ def decoded(context: Context, size: int) -> NDArray[np.float32]:
     for start in range(0, LENGTH, size):
         chunk = tokens[start : start + size]
         rows = [Row(token, start + i, 0, wants_logits=True) for i, token in enumerate(chunk)]
-        logits = context.decode(rows)
+        logits = context.decode(rows).logits
         assert np.isfinite(logits).all()
         assert logits.std() > 0
         found.append(logits.copy())

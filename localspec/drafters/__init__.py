@@ -27,7 +27,7 @@ def kinds() -> list[str]:
 
 
 def takes(kind: str) -> frozenset[str]:
-    """The parts that a drafter of this kind is built with.
+    """The parts that a drafter of this kind is built with, which a loader makes.
 
     `context` is a draft model's, `head` a feature head, `eagle3` and `mtp` are heads that are fed,
     `corpus` is an index of files: a source that takes one needs it. The others are the target's:

@@ -20,6 +20,7 @@ from localspec.types import (
     Draft,
     DraftRequest,
     Floats,
+    ForwardOutput,
     Probs,
     Proposing,
     Row,
@@ -51,8 +52,8 @@ class ExitBackend(Protocol):
     def length(self, slot: int) -> int:
         """Tokens that a slot holds."""
 
-    def decode(self, rows: Sequence[Row]) -> Floats:
-        """Decode all rows by the first layers; logits of those that want them."""
+    def decode(self, rows: Sequence[Row]) -> ForwardOutput:
+        """Decode all rows by the first layers."""
 
     def truncate(self, slot: int, length: int) -> int:
         """Forget a slot's tokens from `length` on. Returns how many remain."""
@@ -155,9 +156,9 @@ class EarlyExitDrafter:
         self.forwards.ran(len(rows))
         most = self.target.max_rows
         if len(rows) <= most:
-            return self.target.decode(rows)
+            return self.target.decode(rows).logits
         parts = [
-            self.target.decode(rows[start : start + most]).copy()
+            self.target.decode(rows[start : start + most]).logits.copy()
             for start in range(0, len(rows), most)
         ]
         return np.concatenate(parts)

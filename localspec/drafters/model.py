@@ -269,7 +269,7 @@ class ModelDrafter:
 
     def _forward(self, rows: Sequence[Row]) -> Floats:
         self.forwards.ran(len(rows))
-        return self._context.decode(rows)
+        return self._context.decode(rows).logits
 
     def _forget_one(self) -> bool:
         """Make room: drop the longest text of a slot that this forward does not read in."""

@@ -22,7 +22,7 @@ from localspec.types import (
     Draft,
     Drafter,
     DraftRequest,
-    Floats,
+    ForwardOutput,
     Row,
     SamplingParams,
     Token,
@@ -71,21 +71,15 @@ class Timed:
         self._target, self._measured, self._clock = target, measured, clock
         self._rows = self._alike = 0
 
-    @property
-    def states(self) -> Floats | None:
-        """Of the latest `decode`, where the target shows them."""
-        found: Floats | None = getattr(self._target, "states", None)
-        return found
-
-    def decode(self, rows: Sequence[Row]) -> Floats:
+    def decode(self, rows: Sequence[Row]) -> ForwardOutput:
         """Delegate to the target."""
         self._alike = self._alike + 1 if len(rows) == self._rows else 0
         self._rows = len(rows)
         began = self._clock()
-        logits = self._target.decode(rows)
+        output = self._target.decode(rows)
         seconds = self._clock() - began
         self._measured(len(rows), seconds, sum(row.position for row in rows), self._alike)
-        return logits
+        return output
 
     def truncate(self, slot: int, length: int) -> int:
         """Delegate to the target."""

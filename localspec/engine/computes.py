@@ -14,7 +14,7 @@ from typing import Protocol
 import numpy as np
 
 from localspec.errors import no_numbers
-from localspec.types import Floats, Row
+from localspec.types import ForwardOutput, Row
 
 _ROWS = 2
 """Of each session: products then have rows in batches, where a model's memory is a state."""
@@ -25,8 +25,8 @@ class Decoding(Protocol):
 
     n_slots: int
 
-    def decode(self, rows: list[Row], /) -> Floats:
-        """Logits of the rows that want them."""
+    def decode(self, rows: list[Row], /) -> ForwardOutput:
+        """Decode all rows."""
 
     def truncate(self, slot: int, length: int, /) -> int:
         """Forget."""
@@ -45,7 +45,7 @@ def computes(context: Decoding) -> bool:
             for slot in range(sessions)
             for at in range(_ROWS)
         ]
-        logits = context.decode(rows)
+        logits = context.decode(rows).logits
         best = logits.max(axis=1)
         usable = np.isfinite(best).all() and (logits.min(axis=1) < best).all()
         for slot in range(sessions):

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Protocol, runtime_checkable
 
-from localspec.types import Backend, Floats, Row
+from localspec.types import Backend, ForwardOutput, Row
 
 
 class Running(Protocol):
@@ -20,7 +20,7 @@ class Running(Protocol):
     def ended(self) -> float:
         """The clock when it was done, after `result`."""
 
-    def result(self) -> Floats:
+    def result(self) -> ForwardOutput:
         """Wait for it: what `decode` gives. Raises what that raises."""
 
 
@@ -71,13 +71,13 @@ class ForwardThread:
 
 
 class _Threaded:
-    future: Future[Floats]
+    future: Future[ForwardOutput]
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
         self.ended = 0.0
 
-    def run(self, target: Backend, rows: Sequence[Row]) -> Floats:
+    def run(self, target: Backend, rows: Sequence[Row]) -> ForwardOutput:
         """On the other thread."""
         try:
             return target.decode(rows)
@@ -88,5 +88,5 @@ class _Threaded:
     def done(self) -> bool:
         return self.future.done()
 
-    def result(self) -> Floats:
+    def result(self) -> ForwardOutput:
         return self.future.result()

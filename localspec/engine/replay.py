@@ -26,6 +26,7 @@ from localspec.types import (
     DraftRequest,
     DraftSession,
     Floats,
+    ForwardOutput,
     SamplingParams,
     Signal,
     Token,
@@ -109,13 +110,11 @@ def replay(
     stage = _Stage(slot, script, engine.context, estimate)
     try:
         while held < len(tokens):
-            (logits, states, features), count = engine.read(
-                slot, tokens, held, judged, script.adapters
-            )
-            stage.follow(held, features)
+            output, count = engine.read(slot, tokens, held, judged, script.adapters)
+            stage.look(held, count, output)
             held += count
+            logits = output.logits[:count]
             reading.score(logits, tokens[held - len(logits) + 1 : held + 1])
-            stage.states.extend(() if states is None else states.astype(np.float16))
             yield
         for name, drafter in engine.drafters.items():
             wanted = script.drafters is None or name in script.drafters
@@ -143,11 +142,14 @@ class _Stage:
     features: list[tuple[int, NDArray[np.float16]]] = field(default_factory=list)
     """Of the last places of the prompt and of the text, by the place where each part begins."""
 
-    def follow(self, start: int, features: Floats | None) -> None:
-        """Keep what was tapped of the tokens from `start` on, where anything was: of the last."""
-        kept = len(self.script.prompt) - READ_ROWS
-        if features is not None and start + len(features) > kept:
-            self.features.append((start, features.astype(np.float16)))
+    def look(self, start: int, count: int, output: ForwardOutput) -> None:
+        """Keep the states of `count` tokens from `start` on, and what was tapped of the last."""
+        if output.states is not None:
+            self.states.extend(output.states[:count].astype(np.float16))
+        if start + count > len(self.script.prompt) - READ_ROWS:
+            features = output.features()
+            if features is not None:
+                self.features.append((start, features[:count].astype(np.float16)))
 
     def feed(self, opened: DraftSession, first: int, end: int) -> None:
         """Show a session what was tapped of the tokens from place `first` on, before `end`."""

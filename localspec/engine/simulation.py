@@ -24,6 +24,7 @@ from localspec.types import (
     FedBackend,
     FedOutput,
     Floats,
+    ForwardOutput,
     Row,
     Sharing,
     Signal,
@@ -66,8 +67,8 @@ class SimulatedClock:
 class SimulatedForward:
     """A forward that was started, and is over at `ended`."""
 
-    def __init__(self, clock: SimulatedClock, logits: Floats, ms: float) -> None:
-        self._clock, self._logits = clock, logits
+    def __init__(self, clock: SimulatedClock, output: ForwardOutput, ms: float) -> None:
+        self._clock, self._output = clock, output
         self.ended = clock() + ms / 1000
         clock.running = self
 
@@ -76,11 +77,11 @@ class SimulatedForward:
         """Whether it is over."""
         return self._clock() >= self.ended
 
-    def result(self) -> Floats:
+    def result(self) -> ForwardOutput:
         """Wait for it."""
         self._clock.wait(self.ended)
         self._clock.running = None
-        return self._logits
+        return self._output
 
 
 class SimulatedBackend:
@@ -146,18 +147,6 @@ class SimulatedBackend:
         return snapshots_of(self._backend)
 
     @property
-    def states(self) -> Floats | None:
-        """The backend's own value; charges no time."""
-        states: Floats | None = getattr(self._backend, "states", None)
-        return states
-
-    @property
-    def features(self) -> Floats | None:
-        """The backend's own value; charges no time."""
-        features: Floats | None = getattr(self._backend, "features", None)
-        return features
-
-    @property
     def adapters(self) -> int:
         """The backend's own value."""
         return self._backend.adapters if isinstance(self._backend, AdapterBackend) else 0
@@ -167,9 +156,9 @@ class SimulatedBackend:
         if isinstance(self._backend, AdapterBackend):
             self._backend.adapt(scales)
 
-    def decode(self, rows: Sequence[Row]) -> Floats:
+    def decode(self, rows: Sequence[Row]) -> ForwardOutput:
         """Delegate to the backend. Raises what it raises; that takes no time."""
-        logits = self._backend.decode(rows)
+        output = self._backend.decode(rows)
         ms = self._ms(rows)
         running = self._clock.running
         if running is not None and not running.done and not self._apart:
@@ -179,7 +168,7 @@ class SimulatedBackend:
             self.meanwhile()
         self._defer(rows)
         self._clock.wait(ended)
-        return logits
+        return output
 
     def _defer(self, rows: Sequence[Row]) -> None:
         if self._host is not None and any(row.wants_logits for row in rows):

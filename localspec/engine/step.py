@@ -33,12 +33,11 @@ from localspec.engine.speculation.drafting import Drafting
 from localspec.engine.speculation.masks import Masks
 from localspec.engine.speculation.overlap import OverlappedDrafting
 from localspec.engine.speculation.proposals import Proposals
-from localspec.engine.speculation.states import FeatureBackend, StateBackend
-from localspec.engine.speculation.verification import Forward, Outcome, StepOutput, Verification
+from localspec.engine.speculation.verification import Outcome, StepOutput, Verification
 from localspec.engine.waiting import Waiting
 from localspec.errors import Busy, NoRoom
 from localspec.forward_counts import ForwardCounts
-from localspec.types import Backend, Branching, Drafter, Floats, Origin, Row, Token
+from localspec.types import Backend, Branching, Drafter, ForwardOutput, Origin, Row, Token
 
 _log = logging.getLogger("localspec.engine")
 
@@ -131,8 +130,6 @@ class Engine(SlotTexts):
         self.prefix_sharing = PrefixSharing(self.target, self._slots, self._sessions, trims=trims)
         trees = self.target if isinstance(self.target, Branching) and shape.mixes else None
         self._drafting.branches = trees.branches if trees else 1
-        self._showing = self.target if isinstance(self.target, StateBackend) else None
-        self._tapped = self.target if isinstance(self.target, FeatureBackend) else None
 
     # --- sessions ---------------------------------------------------------------------------------
 
@@ -278,7 +275,7 @@ class Engine(SlotTexts):
         start: int,
         judged: int,
         adapters: Scales = (),
-    ) -> tuple[Forward, int]:
+    ) -> tuple[ForwardOutput, int]:
         """One forward over given tokens, outside of any session, shaped like those of sessions.
 
         Args:
@@ -289,8 +286,7 @@ class Engine(SlotTexts):
             adapters: Scales of the model's adapters.
 
         Returns:
-            What is seen of rows from `judged` on, valid until the next forward, and the number of
-            tokens that were read.
+            Its output, and the number of tokens that were read: rows behind theirs are padding.
 
         Raises:
             EngineError: llama.cpp failed; the engine must not be used any more.
@@ -307,15 +303,10 @@ class Engine(SlotTexts):
         self.steps += 1
         self._ran.ran(len(rows))
         self._adapters.use(adapters)
-        logits = self.target.decode(rows)
+        output = self.target.decode(rows)
         if padding:
             self.target.truncate(slot, start + count)
-        return self._seen(logits, follows=True).head(count), count
-
-    def _seen(self, logits: Floats, *, follows: bool) -> Forward:
-        """The output of the latest forward; with features only where a drafter `follows` them."""
-        states = self._showing.states if self._showing else None
-        return Forward(logits, states, self._tapped.features if self._tapped and follows else None)
+        return output, count
 
     # --- one step ---------------------------------------------------------------------------------
 
@@ -343,15 +334,15 @@ class Engine(SlotTexts):
         self._overlap.expect(proposals, batch.sessions, batch.shares)
         held = self._undo.prepare(batch.sessions, batch.shares, len(batch.padding))
         before = self.clock()
-        forward = self._forward(batch)
+        output = self._forward(batch)
         after = self.clock()
-        if forward is None:
+        if output is None:
             self._overlap.drop()
             self._undo.settle(batch.sessions, held)
             return []
         self._overlap.look()
         outcomes = self._verification.judge(
-            batch.sessions, batch.shares, drafts, forward, self.context
+            batch.sessions, batch.shares, drafts, output, self.context
         )
         self._undo.settle(batch.sessions, held)
         self._observe(proposals, outcomes, self._times(batch, began, before, after))
@@ -370,31 +361,30 @@ class Engine(SlotTexts):
             spare,
         )
 
-    def _forward(self, batch: Batch) -> Forward | None:
+    def _forward(self, batch: Batch) -> ForwardOutput | None:
         """Decode a batch; None where there is less memory than planned, which is known from now on.
 
         Raises:
             NoRoom: the memory is as large as before, and the batch does not fit.
         """
         try:
-            logits = self._decode(batch.rows, batch.padding)
-            return self._seen(logits, follows=self._drafting.follows(batch.sessions))
+            return self._decode(batch.rows, batch.padding)
         except NoRoom as error:
             if not self._room.shrank:
                 raise
             _log.warning("%s", error)
             return None
 
-    def _decode(self, rows: list[Row], padding: list[Row]) -> Floats:
+    def _decode(self, rows: list[Row], padding: list[Row]) -> ForwardOutput:
         """One forward, with the padding where there are cells for it. Raises NoRoom."""
         try:
-            logits = self._overlap.decode(self.target, rows + padding)
+            output = self._overlap.decode(self.target, rows + padding)
         except NoRoom:
             if not padding:
                 raise
             return self._decode(rows, [])
         self._ran.ran(len(rows) + len(padding))
-        return logits
+        return output
 
     def _times(self, batch: Batch, began: float, before: float, after: float) -> StepTimes:
         """The clock readings of a step, and what it was."""

@@ -42,7 +42,7 @@ from localspec.types import (
     Drafter,
     DraftRequest,
     DraftSession,
-    Floats,
+    ForwardOutput,
     Proposing,
     Reading,
     Row,
@@ -129,11 +129,11 @@ class _Prepared:  # and a `Waiting`
         self._logits = random.normal(0, 3, (ROWS, vocabulary)).astype(np.float32)
         self._planted = [(0, float(row[0])) for row in self._logits]
 
-    def decode(self, rows: Sequence[Row]) -> Floats:
+    def decode(self, rows: Sequence[Row]) -> ForwardOutput:
         """The prepared logits of the rows that want them, each with its next token planted."""
         return self._watch.time("forward", self._decode, rows)
 
-    def _decode(self, rows: Sequence[Row]) -> Floats:
+    def _decode(self, rows: Sequence[Row]) -> ForwardOutput:
         wanting = [row.position for row in rows if row.wants_logits]
         for index, position in enumerate(wanting):
             row = self._logits[index]
@@ -145,7 +145,7 @@ class _Prepared:  # and a `Waiting`
         if self.waits:
             self.meanwhile()
         self._watch.pretend(self._seconds(len(rows)))
-        return self._logits[: len(wanting)]
+        return ForwardOutput(self._logits[: len(wanting)])
 
     def truncate(self, slot: int, length: int) -> int:
         """Nothing is remembered."""
@@ -392,7 +392,7 @@ def _verification(
 ) -> dict[str, list[float]]:
     """Verification and commit, called directly on one kept draft."""
     start = _PROMPT_TOKENS
-    logits = target.decode([Row(text[start + i], start + i, 0, True) for i in range(ROWS)])
+    logits = target.decode([Row(text[start + i], start + i, 0, True) for i in range(ROWS)]).logits
     signals = [Signal("lookup", 0, 0.5)] * (ROWS - 1)
     draft = Draft.chain(text[start + 1 : start + ROWS], signals)
     frontier = Frontier(Sampler(sampling), [], start + 1, frozenset({-1}))

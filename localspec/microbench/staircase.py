@@ -182,7 +182,7 @@ def _forward(context: Context, cells: int, count: int) -> float:
     """Seconds of one forward as verification makes it; forgotten afterwards."""
     rows = [_row(context, at, wants_logits=True) for at in range(cells, cells + count)]
     began = time.perf_counter()
-    logits = context.decode(rows)
+    logits = context.decode(rows).logits
     seconds = time.perf_counter() - began
     if not abs(float(logits[0].sum())) < float("inf"):
         raise EngineError("The model's logits are not finite, so its times mean nothing.")

@@ -121,9 +121,8 @@ def _read(context: Context, text: Text) -> Iterator[tuple[NDArray[np.int32], Bri
         wanted = at >= answers
         end = min(at + step, len(text.tokens) - 1 if wanted else answers)
         rows = [Row(int(text.tokens[each]), each, 0, wanted) for each in range(at, end)]
-        logits = context.decode(rows)
-        if wanted:
-            shown = context.states  # which the next forward overwrites
+        logits, shown, _ = context.decode(rows)
+        if wanted:  # the next forward overwrites them
             states = None if shown is None else features.brief(shown)
             yield logits.argmax(axis=1).astype(np.int32), states
         at = end

@@ -142,10 +142,10 @@ class ExitChoice:
                 ]
                 said = {}
                 for layers in agreed:
-                    said[layers] = context.decode_early(rows, layers).argmax(axis=1)
+                    said[layers] = context.decode_early(rows, layers).logits.argmax(axis=1)
                     context.truncate(0, start)
                     yield
-                told = context.decode(rows).argmax(axis=1)
+                told = context.decode(rows).logits.argmax(axis=1)
                 for layers, tokens in said.items():
                     agreed[layers] += int((tokens == told).sum())
                 yield

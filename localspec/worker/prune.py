@@ -143,7 +143,7 @@ def _agrees(context: Context, text: Read) -> NDArray[np.bool_]:
         for place, token in enumerate(text.tokens[:-1])
     ]
     for start in range(0, len(rows), _ROWS):
-        logits = context.decode(rows[start : start + _ROWS])
+        logits = context.decode(rows[start : start + _ROWS]).logits
         if len(logits):
             said.append(logits.argmax(axis=1))
     same: NDArray[np.bool_] = np.concatenate(said) == text.likeliest

@@ -217,8 +217,8 @@ def listen(  # noqa: PLR0913 - all that texts depend on
     )
     writing = [_read(context, slot, next(begun)) for slot in range(context.n_slots)]
     for _ in range(0, tokens, context.n_slots):
-        logits = context.decode([text.row(slot) for slot, text in enumerate(writing)])
-        states = context.states
+        rows = [text.row(slot) for slot, text in enumerate(writing)]
+        logits, states, _ = context.decode(rows)
         assert states is not None  # noqa: S101 - all rows want logits
         for slot, text in enumerate(writing):
             text.go_on(states[slot], logits[slot], chosen)

@@ -53,7 +53,7 @@ def test_a_file_of_it_is_read_loaded_and_drafted_for_as_the_catalog_says(
         cells=256,
         snapshots=2,
     )
-    logits = context.decode([Row(token, at, 0, True) for at, token in enumerate((5, 9, 2))])
+    logits = context.decode([Row(token, at, 0, True) for at, token in enumerate((5, 9, 2))]).logits
     assert logits.shape == (3, found.vocabulary_size)
     assert abs(logits).max() < 1e6
     state = any(family.state for family in _families(architecture))

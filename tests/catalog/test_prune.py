@@ -30,7 +30,7 @@ def _logits(path: Path) -> Floats:
     model = Model.load(path)
     context = Context.open(model, slots=1, context=64, rows=16)
     rows = [Row(token, token, 0, wants_logits=True) for token in range(9)]
-    found = np.array(context.decode(rows))  # a copy: the context's memory goes with it
+    found = np.array(context.decode(rows).logits)  # a copy: the context's memory goes with it
     context.close()
     model.close()
     return found

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from localspec.types import Floats, Row
+from localspec.types import ForwardOutput, Row
 
 VOCABULARY = 24
 _BASE = np.random.default_rng(3).normal(0, 2, (VOCABULARY, VOCABULARY, VOCABULARY))
@@ -68,8 +68,8 @@ class Lawful:
         self._cells: list[list[tuple[int, int, int]]] = [[] for _ in range(self.n_slots)]
         self._latest: list[tuple[Seen, int, int]] = []
 
-    def decode(self, rows: Sequence[Row]) -> Floats:
-        """Logits of the rows that want them; every row must follow what its slot holds."""
+    def decode(self, rows: Sequence[Row]) -> ForwardOutput:
+        """Decode all rows; every row must follow what its slot holds."""
         self._compare(sorted({row.slot for row in rows}))
         self.forwards += 1
         self.decoded += len(rows)
@@ -102,7 +102,7 @@ class Lawful:
                 self._latest.append((seen, text, bits))
                 noise = (_MIX * np.uint64(abs(bits))) >> np.uint64(56)
                 found.append((_BASE[last, row.token] + _NOISE * noise).astype(np.float32))
-        return np.array(found, dtype=np.float32).reshape(-1, VOCABULARY)
+        return ForwardOutput(np.array(found, dtype=np.float32).reshape(-1, VOCABULARY))
 
     def truncate(self, slot: int, length: int) -> int:
         """Forget a slot's cells from `length` on."""

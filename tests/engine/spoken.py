@@ -13,7 +13,7 @@ from typing import Literal
 import numpy as np
 from control.simulator import Regime, Text
 
-from localspec.types import Floats, Row, Token
+from localspec.types import Floats, ForwardOutput, Row, Token
 
 VOCABULARY = 2048
 PROMPT = [1, 2, 3, 4]
@@ -39,7 +39,7 @@ class Speaking:
         """The text's, prompt included."""
         return PROMPT[place] if place < len(PROMPT) else 5 + (place * 31 + place // 7) % 50
 
-    def decode(self, rows: Sequence[Row]) -> Floats:
+    def decode(self, rows: Sequence[Row]) -> ForwardOutput:
         """Scores behind each row that wants them."""
         said = []
         for row in rows:
@@ -48,7 +48,7 @@ class Speaking:
             self._wrong.append(before or row.token != self.token(row.position))
             if row.wants_logits:
                 said.append(self._after(row.position))
-        return np.array(said, np.float32).reshape(len(said), VOCABULARY)
+        return ForwardOutput(np.array(said, np.float32).reshape(len(said), VOCABULARY))
 
     def _after(self, place: int) -> Floats:
         at = max(0, place + 1 - len(PROMPT))

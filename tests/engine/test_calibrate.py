@@ -22,7 +22,7 @@ from localspec.engine.llama.model import Model
 from localspec.engine.pieces import whole
 from localspec.engine.session import Request
 from localspec.engine.step import Engine, Limits
-from localspec.types import Floats, Row, SamplingParams, SpeculationParams
+from localspec.types import ForwardOutput, Row, SamplingParams, SpeculationParams
 
 
 @pytest.fixture
@@ -158,13 +158,14 @@ class OneGraph:
         """Its forwards are all that takes time."""
         return self.now
 
-    def decode(self, rows: Sequence[Row]) -> Floats:
+    def decode(self, rows: Sequence[Row]) -> ForwardOutput:
         """A tenth of a second for each row, and what a change takes."""
         self._alike = self._alike + 1 if len(rows) == self._rows else 0
         self._rows = len(rows)
         self.batches.append(list(rows))
         self.now += 0.1 * len(rows) + (self._extra[self._alike] if self._alike < STEADY else 0.0)
-        return np.zeros((sum(row.wants_logits for row in rows), self.n_vocab), np.float32)
+        wanted = sum(row.wants_logits for row in rows)
+        return ForwardOutput(np.zeros((wanted, self.n_vocab), np.float32))
 
     def truncate(self, slot: int, length: int) -> int:
         """It remembers nothing."""

@@ -367,9 +367,10 @@ def test_a_class_that_is_claimed_has_the_same_states_to_the_last_bit(
         found = []
         for start in range(0, 100, size):
             part = tokens[start : start + size]
-            context.decode([Row(token, start + at, 0, True) for at, token in enumerate(part)])
-            assert context.states is not None
-            found.append(context.states.copy())
+            rows = [Row(token, start + at, 0, True) for at, token in enumerate(part)]
+            shown = context.decode(rows).states
+            assert shown is not None
+            found.append(shown.copy())
         states.append(np.concatenate(found))
     same = all(np.array_equal(states[0], each) for each in states)
     assert same or not shape.bitwise or shape.multiple > 1

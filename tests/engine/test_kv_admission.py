@@ -74,7 +74,7 @@ def read(context: Context, slot: int, tokens: list[Token], start: int = 0) -> Fl
             Row(token, first + at, slot, first + at == len(tokens) - 1)
             for at, token in enumerate(part)
         ]
-        logits = context.decode(rows)
+        logits = context.decode(rows).logits
     return logits.copy()
 
 
@@ -194,7 +194,7 @@ def test_sessions_that_do_not_fit_together_all_end_with_their_own_text(model: Mo
     for session in together:
         roomy.truncate(0, 0)
         for place, token in enumerate(session.tokens[:-1]):
-            (logits,) = roomy.decode([Row(token, place, 0, wants_logits=True)])
+            (logits,) = roomy.decode([Row(token, place, 0, wants_logits=True)]).logits
             if place + 1 >= session.n_prompt:
                 assert logits.max() - logits[session.tokens[place + 1]] < 0.05 * np.ptp(logits)
     roomy.close()
@@ -374,5 +374,5 @@ def test_slots_apart_change_nothing_where_one_of_them_finds_no_room(model: Model
         with pytest.raises(NoRoom):
             alone.decode(rows)
     assert (context.held[0], context.length(0)) == (0, 0)
-    assert alone.decode(rows[:1] + rows[1:3]).shape[0] == 0
+    assert alone.decode(rows[:1] + rows[1:3]).logits.shape[0] == 0
     context.close()

@@ -32,7 +32,7 @@ def test_weights_are_not_in_memory_twice(tmp_path: Path) -> None:
     model = Model.load(file)
     assert resident_bytes(file) < file.stat().st_size // 8
     context = Context.open(model, slots=1, context=64, rows=8)
-    logits = context.decode([Row(5, 0, 0, wants_logits=True)])
+    logits = context.decode([Row(5, 0, 0, wants_logits=True)]).logits
     assert logits.std() > 0
     assert resident_bytes(file) > 0
     context.close()

@@ -33,12 +33,15 @@ class Model:
         return found
 
 
-def read(backend: Remembered, text: Sequence[Token], start: int, *, all_rows: bool) -> list[int]:
-    """Most likely token behind the text from `start` on, or behind its end."""
+def read(
+    backend: Remembered, text: Sequence[Token], start: int, *, all_rows: bool
+) -> tuple[list[int], bool]:
+    """Most likely token behind the text from `start` on, or behind its end; whether states came."""
     backend.truncate(0, start)
     last = len(text) - 1
     rows = [Row(text[at], at, 0, all_rows or at == last) for at in range(start, len(text))]
-    return backend.decode(rows).argmax(axis=1).tolist()  # type: ignore[no-any-return]
+    output = backend.decode(rows)
+    return output.logits.argmax(axis=1).tolist(), output.states is not None
 
 
 @given(st.lists(st.tuples(texts, st.integers(0, 30), st.booleans()), max_size=12))
@@ -52,10 +55,9 @@ def test_remembered_results_equal_computed_ones(reads: list[tuple[list[Token], i
         while common < min(len(held), len(text) - 1, start) and held[common] == text[common]:
             common += 1
         sums = [sum(text[: end + 1]) % KEPT for end in range(len(text))]
-        results = read(backend, text, common, all_rows=all_rows)
+        results, shown = read(backend, text, common, all_rows=all_rows)
         assert results == (sums[common:] if all_rows else sums[-1:])
-        shown = backend.states
-        assert (shown is not None) == (all_rows or common == len(text) - 1)
+        assert shown == (all_rows or common == len(text) - 1)
         held = list(text)
 
 
@@ -69,5 +71,5 @@ def test_nothing_is_computed_twice(text: list[Token]) -> None:
     again = Remembered(model, VOCABULARY, backend.known)
     assert read(again, text, 0, all_rows=True) == once
     again.silent = True
-    assert again.decode([Row(9, 0, 0, True), Row(9, 1, 0)]).shape == (1, VOCABULARY)
+    assert again.decode([Row(9, 0, 0, True), Row(9, 1, 0)]).logits.shape == (1, VOCABULARY)
     assert model.rows == len(text)

@@ -39,7 +39,7 @@ def read(context: Context, length: int) -> None:
 def row(context: Context) -> Floats:
     """Logits of one more token, which is forgotten."""
     held = context.held[0]
-    logits = context.decode([Row(7, held, 0, wants_logits=True)]).copy()
+    logits = context.decode([Row(7, held, 0, wants_logits=True)]).logits.copy()
     context.truncate(0, held)
     return logits
 

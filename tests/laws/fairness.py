@@ -125,5 +125,5 @@ def _logits(memory: Backend, rows: int, session: Session) -> Floats:
             Row(token, start + at, 0, wants_logits=True)
             for at, token in enumerate(tokens[start : start + rows])
         ]
-        parts.append(memory.decode(forward).copy())
+        parts.append(memory.decode(forward).logits.copy())
     return np.concatenate(parts)[session.n_prompt - 1 :]

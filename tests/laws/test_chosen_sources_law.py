@@ -32,7 +32,7 @@ from localspec.engine.llama.library import ours
 from localspec.engine.session import Request
 from localspec.engine.simulation import SimulatedHardware
 from localspec.machine import Forwards, Host, Machine
-from localspec.types import LOOKAHEAD, Drafter, Floats, Row, SpeculationParams, Token
+from localspec.types import LOOKAHEAD, Drafter, ForwardOutput, Row, SpeculationParams, Token
 from localspec.worker import translation
 
 CHEAP = Machine("cheap", "", Forwards({1: 10.0, 32: 10.2}), Forwards({1: 0.1}), Host(0.1))
@@ -76,7 +76,7 @@ class PricedExit(EarlyExit):
         super().__init__(turn.harness.memory)
         self.layers, self._turn = 1, turn
 
-    def decode(self, rows: Sequence[Row]) -> Floats:
+    def decode(self, rows: Sequence[Row]) -> ForwardOutput:
         """As the target does."""
         self._turn.place.clock.charge(self._turn.step_ms)
         return super().decode(rows)

@@ -171,7 +171,7 @@ def test_keys_that_moved_stand_where_they_are_looked_for(harness: Harness) -> No
         if moved:
             memory.shift(0, 2, moved)
         held = memory.held[0]
-        logits = memory.decode([Row(65, held, 0, wants_logits=True)])[0].copy()
+        logits = memory.decode([Row(65, held, 0, wants_logits=True)]).logits[0].copy()
         memory.truncate(0, 0)
         return logits
 

@@ -23,7 +23,7 @@ from localspec.types import (
     Draft,
     DraftRequest,
     DraftSession,
-    Floats,
+    ForwardOutput,
     Row,
     SamplingParams,
     Signal,
@@ -153,7 +153,7 @@ class _Failing(SimulatedBackend):
         super().__init__(backend, Machine("", "", each, each), "draft", SimulatedClock())
         self._left = forward
 
-    def decode(self, rows: Sequence[Row]) -> Floats:
+    def decode(self, rows: Sequence[Row]) -> ForwardOutput:
         """As the context does, but once."""
         self._left -= 1
         if not self._left:

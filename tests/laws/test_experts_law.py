@@ -27,10 +27,12 @@ def computed(
     """The logits of rows alone and together, and where the weights were."""
     model = Model.load(path, placement, lent=lent or {}, apart=apart)
     context = Context.open(model, placement, slots=1, context=64, rows=16)
-    found = [context.decode([Row(token, at, 0, True)]).copy() for at, token in enumerate(TOKENS)]
+    found = [
+        context.decode([Row(token, at, 0, True)]).logits.copy() for at, token in enumerate(TOKENS)
+    ]
     context.truncate(0, 0)
     found.append(
-        context.decode([Row(token, at, 0, True) for at, token in enumerate(TOKENS)]).copy()
+        context.decode([Row(token, at, 0, True) for at, token in enumerate(TOKENS)]).logits.copy()
     )
     buffers = model.buffers
     context.close()

@@ -89,9 +89,9 @@ def _states(harness: Harness, tokens: Sequence[Token]) -> list[Floats]:
     found = []
     harness.memory.truncate(0, 0)
     for at, token in enumerate(tokens):
-        harness.memory.decode([Row(token, at, 0, wants_logits=True)])
-        assert harness.memory.states is not None
-        found.append(harness.memory.states[0].copy())
+        states = harness.memory.decode([Row(token, at, 0, wants_logits=True)]).states
+        assert states is not None
+        found.append(states[0].copy())
     harness.memory.truncate(0, 0)
     return found
 
@@ -130,9 +130,10 @@ def test_showing_states_changes_no_bit_of_logits(harness: Harness) -> None:
     for context, logits in found.items():
         for batch in (rows, mixed):
             context.truncate(0, 0)
-            logits.append(context.decode(batch).copy())
+            output = context.decode(batch)
+            logits.append(output.logits.copy())
             shown = ours.states or batch is rows
-            assert (context.states is not None) == (context is harness.memory and shown)
+            assert (output.states is not None) == (context is harness.memory and shown)
         context.truncate(0, 0)
     hiding.close()
 

@@ -156,7 +156,7 @@ def test_rows_are_read_as_llama_cpp_reads_them(harness: Harness, projector: Proj
     memory.truncate(0, 0)  # whatever an engine left there
     for start, end in ((0, image.start), (image.end, len(seen.prompt))):
         rows = [Row(seen.prompt[at], at, 0, wants_logits=True) for at in range(start, end)]
-        ours = memory.decode(rows)[-1].copy()
+        ours = memory.decode(rows).logits[-1].copy()
         while end == image.start and memory.held[0] < image.end:
             place = memory.held[0]
             memory.see(0, image, image.piece(place))

@@ -18,7 +18,7 @@ from localspec.engine.simulation import RealHardware
 from localspec.engine.speculation.verification import StepOutput
 from localspec.engine.step import Engine
 from localspec.errors import NoRoom
-from localspec.types import Backend, Floats, Row, SpeculationParams
+from localspec.types import Backend, ForwardOutput, Row, SpeculationParams
 
 AUTO = SpeculationParams(mode="auto")
 
@@ -148,13 +148,13 @@ class _Ending:
         self._backend, self._place = backend, place
         self.context = backend.context
 
-    def decode(self, rows: Sequence[Row]) -> Floats:
+    def decode(self, rows: Sequence[Row]) -> ForwardOutput:
         if self._place.over and rows[-1].position >= 16:
             self.context = 16
             raise NoRoom("There is no more memory.")
-        logits = self._backend.decode(rows)
+        output = self._backend.decode(rows)
         self.meanwhile()
-        return logits
+        return output
 
 
 def test_a_request_whose_forward_found_no_memory_is_not_observed(harness: Harness) -> None:

@@ -66,7 +66,7 @@ def read(memory: Context, slot: int, start: int, end: int) -> Floats:
     logits: list[Floats] = []
     for first in range(start, end, 16):
         rows = range(first, min(first + 16, end))
-        logits.append(memory.decode([Row(TEXT[at], at, slot, True) for at in rows]).copy())
+        logits.append(memory.decode([Row(TEXT[at], at, slot, True) for at in rows]).logits.copy())
     return np.concatenate(logits)
 
 

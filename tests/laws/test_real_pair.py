@@ -102,7 +102,7 @@ def test_the_shortlisted_draft_head_has_the_bits_of_the_whole(pair: Harness) -> 
 
     def decoded() -> Floats:
         context.truncate(0, 0)
-        parts = [context.decode(part).copy() for part in (rows[:1], rows[1:4], rows[4:])]
+        parts = [context.decode(part).logits.copy() for part in (rows[:1], rows[1:4], rows[4:])]
         return np.concatenate(parts)
 
     every = decoded()
@@ -141,7 +141,9 @@ def test_a_prefix_that_comes_back_is_the_one_that_was_read(pair: Harness, which:
     def read(slot: int, start: int) -> Floats:
         ends = range(start, len(tokens) - rows + 1, rows)
         parts = [
-            memory.decode([Row(tokens[at + n], at + n, slot, True) for n in range(rows)]).copy()
+            memory.decode(
+                [Row(tokens[at + n], at + n, slot, True) for n in range(rows)]
+            ).logits.copy()
             for at in ends
         ]
         return np.concatenate(parts)

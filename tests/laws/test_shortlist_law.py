@@ -108,7 +108,7 @@ def test_the_shortlist_follows_the_latest_text(narrow: Harness) -> None:
     context.truncate(0, 0)
     read = (8, 9, 10, 11, 9)
     for place, run in enumerate(read):
-        logits = context.decode([Row(run * RUN + place, place, 0, wants_logits=True)])[0]
+        logits = context.decode([Row(run * RUN + place, place, 0, wants_logits=True)]).logits[0]
         if place:
             said = {token // RUN for token in np.flatnonzero(logits != UNLISTED_LOGIT)}
             assert said == {*FIXED, *read[place - 1 : place + 1]}

@@ -14,10 +14,18 @@ from localspec.control.costs import Costs
 from localspec.drafters import load
 from localspec.engine.session import Session
 from localspec.engine.simulation import SimulatedHardware
-from localspec.engine.speculation.states import FeatureHead, Prediction, StateBackend
+from localspec.engine.speculation.states import FeatureHead, Prediction
 from localspec.engine.step import Engine, Limits
 from localspec.machine import Forwards, Head, History, Host, Machine
-from localspec.types import Backend, Floats, Row, SamplingParams, SpeculationParams, Token
+from localspec.types import (
+    Backend,
+    Floats,
+    ForwardOutput,
+    Row,
+    SamplingParams,
+    SpeculationParams,
+    Token,
+)
 
 GREEDY = SamplingParams(temperature=0.0)
 MACHINE = Machine(
@@ -42,12 +50,7 @@ class Watched:
         self.n_vocab, self.n_slots = self.inner.n_vocab, self.inner.n_slots
         self.context, self.max_rows = self.inner.context, self.inner.max_rows
 
-    @property
-    def states(self) -> Floats | None:
-        """As the backend shows them."""
-        return self.inner.states if isinstance(self.inner, StateBackend) else None
-
-    def decode(self, rows: Sequence[Row]) -> Floats:
+    def decode(self, rows: Sequence[Row]) -> ForwardOutput:
         """As the backend does."""
         self.shown += any(row.wants_logits for row in rows)
         self.seen.append((len(rows), sum(row.position for row in rows) / len(rows)))

@@ -162,7 +162,7 @@ def assert_same(states: Harness, session: Session, answer: list[Token]) -> None:
     for start in range(0, len(text), 32):
         part = enumerate(text[start : start + 32], start)
         rows = [Row(token, place, 0, place == len(text) - 1) for place, token in part]
-        logits = states.memory.decode(rows)
+        logits = states.memory.decode(rows).logits
     states.memory.truncate(0, 0)
     assert abs(logits[0, mine[first]] - logits[0, answer[first]]) < APART
 
@@ -305,11 +305,11 @@ def check(target: Context, texts: list[list[Token]]) -> None:
     """Each slot goes on as one does that has just read the same text, row by row."""
     for slot, text in enumerate(texts):
         if text:
-            mine = target.decode([Row(9, len(text), slot, True)]).copy()
+            mine = target.decode([Row(9, len(text), slot, True)]).logits.copy()
             target.truncate(slot, 0)
             for start in range(0, len(text), 32):
                 part = text[start : start + 32]
                 target.decode([Row(each, start + at, slot) for at, each in enumerate(part)])
-            anew = target.decode([Row(9, len(text), slot, True)])
+            anew = target.decode([Row(9, len(text), slot, True)]).logits
             assert np.abs(mine - anew).max() < APART
             text.append(9)

@@ -143,14 +143,15 @@ def wander(
     compared, walk = 0, Walk(context, plain)
     for _ in range(rounds):
         rows = walk.rows()
-        for mine, theirs in zip(context.decode(rows), plain.decode(rows), strict=True):
+        output = context.decode(rows)
+        for mine, theirs in zip(output.logits, plain.decode(rows).logits, strict=True):
             assert_same(mine, theirs)
         told = [reference.of(text, layers) for text in walk.texts]
         wanting = [row for row in rows if row.wants_logits]
-        states: Sequence[Floats] = [] if context.states is None else list(context.states)
+        states: Sequence[Floats] = [] if output.states is None else list(output.states)
         for row, state in zip(wanting, states, strict=True):
             assert_same(state, told[row.slot][0][row.position])
-        features = context.features
+        features = output.features()
         assert features is not None
         for row, feature in zip(rows, features, strict=True):
             parts = (feature, told[row.slot][1][row.position])
@@ -198,8 +199,8 @@ def test_what_is_no_layer_is_refused(layers: tuple[int, ...], tmp_path: Path) ->
     model = Model.load(tiny.build(tmp_path / "model.gguf", layers=4))
     context = Context.open(model, slots=1, context=64, rows=8)
     assert not context.tap(Taps(layers))
-    assert context.features is None
-    assert len(context.decode([Row(1, 0, 0, True)])) == 1
+    output = context.decode([Row(1, 0, 0, True)])
+    assert (len(output.logits), output.features()) == (1, None)
     context.close()
     model.close()
 
@@ -212,7 +213,7 @@ def test_a_graph_without_what_is_tapped_says_so(kind: str, taps: Taps, tmp_path:
     model = Model.load(architectures.build(tmp_path / "model.gguf", kind))
     context = Context.open(model, slots=1, context=64, rows=8)
     assert not context.tap(taps)
-    assert context.features is None
-    assert len(context.decode([Row(1, 0, 0, True)])) == 1
+    output = context.decode([Row(1, 0, 0, True)])
+    assert (len(output.logits), output.features()) == (1, None)
     context.close()
     model.close()

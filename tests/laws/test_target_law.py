@@ -37,7 +37,7 @@ class Tables:
 def _logits(memory: Backend, tokens: list[int]) -> Floats:
     memory.truncate(0, 0)
     rows = [Row(token, at, 0, at == len(tokens) - 1) for at, token in enumerate(tokens)]
-    logits: Floats = memory.decode(rows)[0].copy()
+    logits: Floats = memory.decode(rows).logits[0].copy()
     return logits
 
 

@@ -255,17 +255,17 @@ def test_each_node_sees_its_ancestors_alone(
         Row(token, held + 1 + depth, 0, wants_logits=True, branches=on)
         for token, depth, on in zip(tokens, depths, through[1:], strict=True)
     ]
-    seen = context.decode([root, *rows]).copy()
+    seen = context.decode([root, *rows]).logits.copy()
     ways: list[list[int]] = []
     for node, parent in enumerate(parents):
         ways.append([*(ways[parent] if parent >= 0 else []), node])
     length = held + 1 + len(ways[last])
     assert context.keep(0, through[1 + last][0], length) == length == context.length(0)
-    after = context.decode([Row(11, length, 0, wants_logits=True)])[0].copy()
+    after = context.decode([Row(11, length, 0, wants_logits=True)]).logits[0].copy()
     for node in range(len(parents)):
         read = [3, *(tokens[each] for each in ways[node]), 11]
         chain = [Row(token, held + at, 1, wants_logits=True) for at, token in enumerate(read)]
-        logits = context.decode(chain)
+        logits = context.decode(chain).logits
         assert np.abs(logits[-2] - seen[1 + node]).max() < 1e-3 * np.ptp(logits[-2])
         if node == last:
             assert np.abs(logits[-1] - after).max() < 1e-3 * np.ptp(logits[-1])

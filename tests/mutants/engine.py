@@ -32,6 +32,13 @@ ENGINE = [
         (FEATURE_HEAD + "test_a_drafter_is_shown_the_state_that_the_last_token_came_of",),
     ),
     Mutant(
+        "features: they are copied though nobody follows them",
+        VERIFICATION,
+        "output.features() if follows else None",
+        "output.features()",
+        ("engine/test_forward_output.py::test_features_are_copied_for_who_follows_them",),
+    ),
+    Mutant(
         "taps: layers are taken for one another",
         "localspec/engine/llama/vectors.py",
         "for layer in self._taps.layers\n",

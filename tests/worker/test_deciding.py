@@ -361,7 +361,9 @@ def test_a_text_is_put_aside_bit_by_bit_and_a_memory_becomes_another_one(
 
     def read(slot: int, start: int, count: int) -> Floats:
         places = range(start, start + count)
-        return context.decode([Row(3 + at % 7, at, slot, at == places[-1]) for at in places]).copy()
+        return context.decode(
+            [Row(3 + at % 7, at, slot, at == places[-1]) for at in places]
+        ).logits.copy()
 
     for slot in range(2):
         read(slot, 0, 40 + slot)

@@ -114,9 +114,9 @@ def test_states_are_those_of_each_place_of_an_answer(tmp_path: Path) -> None:
     assert context.show()
     each = []
     for at, token in enumerate(tokens):
-        context.decode([Row(int(token), at, 0, True)])
-        assert context.states is not None
-        each.append(context.states[0].copy())
+        shown = context.decode([Row(int(token), at, 0, True)]).states
+        assert shown is not None
+        each.append(shown[0].copy())
     wanted = np.concatenate([each[19:229], each[88:89], each[0:64]])
     np.testing.assert_allclose(states, wanted, rtol=0.02, atol=0.02)
     context.close()
@@ -127,7 +127,9 @@ def logits(path: Path) -> Floats:
     """Of a few tokens."""
     model = Model.load(path, Placement(threads=1))
     context = Context.open(model, Placement(threads=1), slots=1, context=64, rows=8)
-    found = context.decode([Row(token, at, 0, True) for at, token in enumerate((3, 5, 8))]).copy()
+    found = context.decode(
+        [Row(token, at, 0, True) for at, token in enumerate((3, 5, 8))]
+    ).logits.copy()
     context.close()
     model.close()
     return found

@@ -110,12 +110,13 @@ def test_reading_goes_on_where_it_stopped(context: Context, tmp_path: Path, firs
         rows = [Row(int(token), at, 1, wants_logits=True) for at, token in enumerate(text.tokens)]
         taps, states, likeliest = [], [], []
         for start in range(0, len(rows), 32):
-            logits = context.decode(rows[start : start + 32])
+            logits, shown, tapped = context.decode(rows[start : start + 32])
             likeliest += logits.argmax(axis=1).tolist()
-            assert context.features is not None
-            assert context.states is not None
-            taps.append(context.features.copy())
-            states.append(context.states.copy())
+            features_ = tapped()
+            assert features_ is not None
+            assert shown is not None
+            taps.append(features_)
+            states.append(shown.copy())
         for mine, theirs in ((found.taps, taps), (found.states, states)):
             wanted = np.concatenate(theirs)
             if mine is found.states:

@@ -267,8 +267,8 @@ def test_a_process_makes_a_head_that_foretells_its_target(tmp_path: Path) -> Non
     assert context.tap(Taps(found.layers))
     first = 40
     text = [first + place for place in range(20)]
-    context.decode([Row(token, at, 0, wants_logits=False) for at, token in enumerate(text)])
-    tapped = context.features
+    rows = [Row(token, at, 0, wants_logits=False) for at, token in enumerate(text)]
+    tapped = context.decode(rows).features()
     assert tapped is not None
     with opened(target, Path(found.path)) as fed:
         rows = [Row(token, at, 0, wants_logits=True) for at, token in enumerate(text[1:])]

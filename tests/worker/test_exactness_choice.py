@@ -24,7 +24,7 @@ from localspec.engine.llama.library import build_info
 from localspec.engine.pieces import whole
 from localspec.engine.step import Engine as Stepping
 from localspec.engine.step import Limits
-from localspec.types import Floats, Row
+from localspec.types import ForwardOutput, Row
 from localspec.wire.messages import Load
 from localspec.worker import assemble, exactness_choice
 from localspec.worker.exactness_choice import ExactnessChoice
@@ -95,7 +95,7 @@ class Charged(Lawful):
         self._seconds, self._row_seconds = seconds, row_seconds
         self.now = 0.0
 
-    def decode(self, rows: Sequence[Row]) -> Floats:
+    def decode(self, rows: Sequence[Row]) -> ForwardOutput:
         """As any other, and time passes."""
         self.now += self._seconds + self._row_seconds * len(rows)
         return super().decode(rows)

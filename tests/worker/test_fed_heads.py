@@ -217,6 +217,5 @@ def test_a_head_is_for_targets_on_this_machine(kind: str, tmp_path: Path) -> Non
         memory = Context.open(model, ENGINE.target, slots=1, context=64, rows=8)
         parts.callback(memory.close)
         there.tap(memory)
-        memory.decode([Row(5, 0, 0, wants_logits=True)])
-        assert memory.features is None
+        assert memory.decode([Row(5, 0, 0, wants_logits=True)]).features() is None
         assert there.open(memory, placement=ENGINE.target, context=64, streams=True) is None

@@ -78,7 +78,7 @@ context = Context.open(
 )
 
 def read(start):
-    return context.decode([Row(7, start + at, 0, at == 255) for at in range(256)])
+    return context.decode([Row(7, start + at, 0, at == 255) for at in range(256)]).logits
 
 (before,) = read(0).copy()
 for held in range(256, FULL, 256):
@@ -97,7 +97,7 @@ try:
 except NoRoom as found:
     error = found.message
 context.truncate(0, 255)
-(after,) = context.decode([Row(7, 255, 0, True)])
+(after,) = context.decode([Row(7, 255, 0, True)]).logits
 said = {
     "error": error, "held": held, "context": context.context, "most": context.shared_cells,
     "same": bool(np.allclose(before, after, atol=0.05 * float(np.ptp(before)))),

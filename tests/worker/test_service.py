@@ -20,7 +20,7 @@ from localspec.engine import calibrate
 from localspec.engine.llama.context import Context
 from localspec.engine.step import Engine, Limits
 from localspec.errors import EngineError
-from localspec.types import Backend, Floats, Row, SpeculationParams
+from localspec.types import Backend, ForwardOutput, Row, SpeculationParams
 from localspec.wire.messages import (
     Cancel,
     Command,
@@ -257,7 +257,7 @@ class Failing:
         self._real = context
         self._left = decodes
 
-    def decode(self, rows: Sequence[Row]) -> Floats:
+    def decode(self, rows: Sequence[Row]) -> ForwardOutput:
         """The real thing, or the failure."""
         self._left -= 1
         if self._left < 0:

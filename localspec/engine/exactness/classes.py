@@ -31,7 +31,7 @@ from localspec.engine.exactness.repeat import read, replay
 from localspec.engine.kv.rollback import Rollback, rereading
 from localspec.engine.pieces import Pieces, whole
 from localspec.errors import NoRoom
-from localspec.types import Backend, Floats, Row, Sharing
+from localspec.types import Backend, ForwardOutput, Row, Sharing
 
 BORDER = 256
 """Cells by which llama.cpp pads what attention sees (`llama_kv_cache::get_n_kv`)."""
@@ -228,9 +228,9 @@ class CountingBackend:
     def __init__(self, target: Backend) -> None:
         self.n_slots, self.max_rows, self.context = target.n_slots, target.max_rows, target.context
 
-    def decode(self, rows: Sequence[Row]) -> Floats:
+    def decode(self, rows: Sequence[Row]) -> ForwardOutput:
         """Zeros."""
-        return np.zeros((sum(row.wants_logits for row in rows), 1), dtype=np.float32)
+        return ForwardOutput(np.zeros((sum(row.wants_logits for row in rows), 1), np.float32))
 
     def truncate(self, _slot: int, length: int) -> int:
         """Returns `length`: nothing is held."""

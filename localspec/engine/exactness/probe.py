@@ -19,7 +19,7 @@ from typing import NamedTuple, Protocol
 import numpy as np
 
 from localspec.engine.pieces import Pieces
-from localspec.types import Backend, Floats, Row, Token
+from localspec.types import Backend, Row, Token
 
 READ_ROWS = 32
 """Rows of a forward that reads what stands before the rows that are compared. Every slot is read in
@@ -180,9 +180,8 @@ class Probe:
             tokens += tokens[-1:] * (-count % multiple)
             rows += (Row(token, start + index, slot, wants) for index, token in enumerate(tokens))
             real += [index < count for index in range(len(tokens))]
-        logits = self.target.decode(rows)
-        shown: Floats | None = getattr(self.target, "states", None)
-        states = shown if shown is not None and len(shown) == len(logits) else logits[:, :0]
+        logits, shown, _ = self.target.decode(rows)
+        states = logits[:, :0] if shown is None else shown
         found = [
             hashlib.blake2b(row.tobytes() + state.tobytes(), digest_size=16).digest()
             for row, state in itertools.compress(zip(logits, states, strict=True), real)

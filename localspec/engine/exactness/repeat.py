@@ -35,7 +35,7 @@ def replay(target: Backend, context: int, size: int, span: int) -> Pieces[Floats
         part = tokens[start : start + size]
         padded = part + tokens[-1:] * (size - len(part))
         rows = [Row(token, start + index, 0, True) for index, token in enumerate(padded)]
-        found.append(target.decode(rows)[: len(part)].copy())
+        found.append(target.decode(rows).logits[: len(part)].copy())
         target.truncate(0, start + len(part))
         yield
     return np.concatenate(found)

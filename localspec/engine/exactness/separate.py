@@ -11,7 +11,7 @@ import numpy as np
 from localspec.engine.forward_thread import CapacityBackend
 from localspec.engine.kv.rollback import snapshots_of
 from localspec.errors import NoRoom
-from localspec.types import Backend, Floats, Row
+from localspec.types import Backend, Floats, ForwardOutput, Row
 
 
 def apart(target: Backend) -> Backend:
@@ -26,8 +26,6 @@ class SeparateBackend:
         self.n_vocab, self.n_slots = target.n_vocab, target.n_slots
         self.max_rows = target.max_rows
         self._target = target
-        self.states: Floats | None = None
-        self.features: Floats | None = None
 
     @property
     def context(self) -> int:
@@ -43,7 +41,7 @@ class SeparateBackend:
         """Delegate to the target."""
         return isinstance(self._target, CapacityBackend) and self._target.has_room(rows)
 
-    def decode(self, rows: Sequence[Row]) -> Floats:
+    def decode(self, rows: Sequence[Row]) -> ForwardOutput:
         """Delegate to the target, slot by slot.
 
         Raises:
@@ -53,28 +51,20 @@ class SeparateBackend:
         """
         slots = [list(group) for _, group in itertools.groupby(rows, key=attrgetter("slot"))]
         if len(slots) == 1:
-            logits = self._target.decode(rows)
-            self.states, self.features = self._shown()
-            return logits
-        found: list[Floats] = []
-        shown: list[tuple[Floats | None, Floats | None]] = []
+            return self._target.decode(rows)
+        found: list[tuple[Floats, Floats | None, Floats | None]] = []
         try:
-            for group in slots:
-                # A forward overwrites the logits of the one before.
-                logits = self._target.decode(group).copy()
-                found.append(logits)
-                states, features = self._shown()
-                shown.append((None if states is None else states.copy(), features))
+            for group in slots:  # a forward overwrites what the one before shows
+                output = self._target.decode(group)
+                states = None if output.states is None else output.states.copy()
+                found.append((output.logits.copy(), states, output.features()))
         except NoRoom:
             for group in slots[: len(found)]:
                 self._target.truncate(group[0].slot, group[0].position)
             raise
-        self.states, self.features = map(_joined, zip(*shown, strict=True))
-        return np.concatenate(found)
-
-    def _shown(self) -> tuple[Floats | None, Floats | None]:
-        """States and features of the target's latest forward, where it has any."""
-        return getattr(self._target, "states", None), getattr(self._target, "features", None)
+        logits, *shown = zip(*found, strict=True)
+        joined, features = map(_joined, shown)
+        return ForwardOutput(np.concatenate(logits), joined, lambda: features)
 
     def truncate(self, slot: int, length: int) -> int:
         """Delegate to the target."""

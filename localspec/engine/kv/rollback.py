@@ -20,7 +20,7 @@ from localspec.control.forwards import moves, taken_back
 from localspec.engine.images import Gap
 from localspec.engine.scheduler import Share
 from localspec.engine.session import Session
-from localspec.types import Backend, Branching, Floats, Row, Token
+from localspec.types import Backend, Branching, ForwardOutput, Row, Token
 
 Rollback: TypeAlias = Literal["trim", "restore", "none"]
 """How a memory goes back: it trims its last cells, restores a state, or only begins anew."""
@@ -257,18 +257,12 @@ class RereadingBackend:
         """The target's own value."""
         return self._target.context
 
-    @property
-    def states(self) -> Floats | None:
-        """Of the latest `decode`, where the target shows them."""
-        found: Floats | None = getattr(self._target, "states", None)
-        return found
-
-    def decode(self, rows: Sequence[Row]) -> Floats:
+    def decode(self, rows: Sequence[Row]) -> ForwardOutput:
         """Delegate to the target."""
-        logits = self._target.decode(rows)
+        output = self._target.decode(rows)
         for row in rows:
             self._tokens[row.slot][row.position :] = [row.token]
-        return logits
+        return output
 
     def truncate(self, slot: int, length: int) -> int:
         """Forget everything from `length` on, and no more."""

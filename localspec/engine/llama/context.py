@@ -27,7 +27,7 @@ from localspec.engine.llama.slot_memory import SlotMemory
 from localspec.engine.llama.threads import ThreadTuner
 from localspec.engine.llama.vectors import Taps, VectorContext, Vectors
 from localspec.errors import EngineError, ModelError, NoRoom, OutOfMemory
-from localspec.types import Floats, Row
+from localspec.types import ForwardOutput, Row
 
 
 class Context(SlotMemory, VectorContext):
@@ -269,7 +269,7 @@ class Context(SlotMemory, VectorContext):
             self._copies.load(slot, state)
         return cells.now == size
 
-    def decode(self, rows: Sequence[Row]) -> Floats:
+    def decode(self, rows: Sequence[Row]) -> ForwardOutput:
         """One forward over all rows (llama_decode).
 
         Args:
@@ -277,8 +277,7 @@ class Context(SlotMemory, VectorContext):
                 after that which it follows. The first of a slot is on all that it has here.
 
         Returns:
-            Logits (rows that want them, n_vocab): a view of llama.cpp's own buffer, overwritten by
-            the next call.
+            Views of llama.cpp's own buffers, overwritten by the next call (`Vectors`).
 
         Raises:
             NoRoom: there are no cells for them and none can be made; nothing was changed.
@@ -299,11 +298,11 @@ class Context(SlotMemory, VectorContext):
             self.meanwhile()
         if wanted == 0:
             native.llama_synchronize(self._handle)  # a device may still be at it
-            return np.empty((0, self.n_vocab), dtype=np.float32)
+            return self._vectors.output(np.empty((0, self.n_vocab), dtype=np.float32))
         pointer = native.llama_get_logits(self._handle)
         if not pointer:
             raise EngineError("llama_decode left no logits.")
-        return np.ctypeslib.as_array(pointer, shape=(wanted, self.n_vocab))
+        return self._vectors.output(np.ctypeslib.as_array(pointer, (wanted, self.n_vocab)))
 
     def see(self, slot: int, image: ImageRows, rows: range) -> None:
         """One forward over rows of an image, which the slot has read up to the first of them.
@@ -329,7 +328,7 @@ class Context(SlotMemory, VectorContext):
         if more := image.gap(rows):
             self._places.saw(slot, (image.start + rows.stop, more))
 
-    def decode_early(self, rows: Sequence[Row], layers: int) -> Floats:
+    def decode_early(self, rows: Sequence[Row], layers: int) -> ForwardOutput:
         """As `decode`, by the first `layers` layers: these rows are held for no other ones.
 
         Its time tells nothing of forwards, so the tuner of threads does not see it.
@@ -357,14 +356,14 @@ class Context(SlotMemory, VectorContext):
         """
         self._words = words
         self.truncate(0, 0)
-        told = self.decode([Row(0, 0, 0, wants_logits=True)])[0]
+        told = self.decode([Row(0, 0, 0, wants_logits=True)]).logits[0]
         if words.unlisted is None or told[words.unlisted] != UNLISTED_LOGIT:
             self._words = None
         self.truncate(0, 0)
         return self._words is not None
 
     def tap(self, taps: Taps) -> bool:
-        """Begin to give `features`. Returns whether the model has them. Empties slot 0."""
+        """Begin to leave features. Returns whether the model has them. Empties slot 0."""
         if self._vectors.tap(taps):
             self.truncate(0, 0)
             self.decode([Row(0, 0, 0, wants_logits=True)])

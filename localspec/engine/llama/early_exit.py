@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from localspec.engine.llama.context import Context
 from localspec.engine.llama.library import ours
-from localspec.types import Floats, Row
+from localspec.types import ForwardOutput, Row
 
 _GRAPHS = frozenset(
     {"arcee", "cohere2", "gemma", "gemma2", "gemma3", "internlm2", "llama", "mistral3", "olmo2",
@@ -47,7 +47,7 @@ class EarlyExit:
         """Tokens that a slot holds."""
         return self.whole.held[slot]
 
-    def decode(self, rows: Sequence[Row]) -> Floats:
+    def decode(self, rows: Sequence[Row]) -> ForwardOutput:
         """Delegate to the context, by the first layers. Raises what it raises."""
         return self.whole.decode_early(rows, self.layers)
 

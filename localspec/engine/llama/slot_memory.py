@@ -15,7 +15,7 @@ from localspec.engine.llama.branches import Branches
 from localspec.engine.llama.copies import STATE_ONLY, Copies
 from localspec.engine.llama.library import native
 from localspec.errors import EngineError, NoRoom
-from localspec.types import Floats, Row
+from localspec.types import Floats, ForwardOutput, Row
 
 _TRIED_TEXT, _TRIED_BACK = 3, 2
 """Tokens that are read to try snapshots, and those that are taken back."""
@@ -41,8 +41,8 @@ class SlotMemory(ABC):
     _memory: Any
 
     @abstractmethod
-    def decode(self, rows: Sequence[Row]) -> Floats:
-        """One forward over all rows; logits of those that want them."""
+    def decode(self, rows: Sequence[Row]) -> ForwardOutput:
+        """One forward over all rows."""
 
     @abstractmethod
     def _grow(self, size: int) -> bool:
@@ -212,14 +212,14 @@ class SlotMemory(ABC):
         second = [Row(0, 1, 0, wants_logits=True)]
         self.decode([Row(0, 0, 0)])
         self.checkpoint(0)
-        logits = self.decode(second).copy()
+        logits = self.decode(second).logits.copy()
         self._snapshots.lose(0)
         try:
             able = self.truncate(0, 1) == self.length(0) == 1
         except EngineError:
             able = False
         if able and self.rollback == "restore":
-            able = np.array_equal(self.decode(second), logits)
+            able = np.array_equal(self.decode(second).logits, logits)
         if not able:
             self.rollback = "none"
         self._forget_all()
@@ -252,6 +252,6 @@ class SlotMemory(ABC):
         """The logits of a next token behind these, of which the last ones were taken back."""
         self.decode([Row(token, place, 0) for place, token in enumerate(tokens)])
         held = self.truncate(0, len(tokens) - back)
-        logits: Floats = self.decode([Row(0, held, 0, wants_logits=True)])[0].copy()
+        logits: Floats = self.decode([Row(0, held, 0, wants_logits=True)]).logits[0].copy()
         self.truncate(0, 0)
         return logits

@@ -15,7 +15,7 @@ import numpy as np
 from localspec.engine.llama.library import native, ours
 from localspec.engine.llama.model import Model
 from localspec.errors import EngineError
-from localspec.types import Floats
+from localspec.types import Floats, ForwardOutput
 
 
 class Taps(NamedTuple):
@@ -73,7 +73,7 @@ class Vectors:
         self._rows = self._outputs = 0
 
     def show(self) -> bool:
-        """Begin to give `states`. Returns whether that works: never of a model that embeds."""
+        """Begin to show states. Returns whether that works: never of a model that embeds."""
         pooling = native.llama_pooling_type(self.handle)
         able = ours.states or not self._model.has_state
         self._shows = pooling == native.LLAMA_POOLING_TYPE_NONE and able
@@ -90,22 +90,21 @@ class Vectors:
 
     def settle(self) -> bool:
         """Whether the first forward with taps gave them; otherwise they are removed."""
-        if self.features is None:
+        if self._features() is None:
             self._taps = Taps()
         return bool(self._taps.vectors)
 
-    @property
-    def states(self) -> Floats | None:
-        """The states behind the latest logits, (rows wanting them, width): a view like them."""
+    def output(self, logits: Floats) -> ForwardOutput:
+        """The output of the latest forward, with these logits and all that it shows beside them."""
         if not self._outputs:
-            return None
+            return ForwardOutput(logits, None, self._features)
         pointer = native.llama_get_embeddings(self.handle)
         if not pointer:
             raise EngineError("llama_decode left no states.")
-        return np.ctypeslib.as_array(pointer, shape=(self._outputs, self._model.width))
+        states = np.ctypeslib.as_array(pointer, shape=(self._outputs, self._model.width))
+        return ForwardOutput(logits, states, self._features)
 
-    @property
-    def features(self) -> Floats | None:
+    def _features(self) -> Floats | None:
         """Taps of all rows of the latest forward, (rows, `Taps.vectors` * width): a copy.
 
         None without taps, and where the model's graph does not name what they are of.
@@ -137,15 +136,5 @@ class VectorContext:
         return self._vectors.handle
 
     def show(self) -> bool:
-        """From now on there are `states`; whether so (`Vectors`)."""
+        """From now on forwards show states; whether so (`Vectors`)."""
         return self._vectors.show()
-
-    @property
-    def states(self) -> Floats | None:
-        """As `Vectors` has them."""
-        return self._vectors.states
-
-    @property
-    def features(self) -> Floats | None:
-        """As `Vectors` has them."""
-        return self._vectors.features

@@ -17,7 +17,7 @@ from localspec.engine.forward_thread import ForwardThread, Running
 from localspec.engine.session import Session
 from localspec.engine.speculation.drafting import Drafting
 from localspec.engine.speculation.verification import Outcome
-from localspec.types import Backend, Draft, DraftRequest, Floats, Row, Signal
+from localspec.types import Backend, Draft, DraftRequest, ForwardOutput, Row, Signal
 
 _NONE = Draft()
 
@@ -57,7 +57,7 @@ class Continuation:
         rows: Sequence[Row],
         sessions: Sequence[ContinuedDraft],
         meanwhile: Callable[[], None],
-    ) -> Floats:
+    ) -> ForwardOutput:
         """A forward of the target, with continuations of these drafts beside it where they pay.
 
         `meanwhile` is called once a forward runs beside. Raises what the target raises.
@@ -72,10 +72,10 @@ class Continuation:
             if window is not None:
                 return self._overlapped(target, rows, name, able, window, meanwhile)
         began = self._clock()
-        logits = target.decode(rows)
+        output = target.decode(rows)
         if sessions:
             self._overlap.alone(len(rows), attended, self._clock() - began)
-        return logits
+        return output
 
     def _overlapped(  # noqa: PLR0913, PLR0917 - a forward, and what runs beside it
         self,
@@ -85,7 +85,7 @@ class Continuation:
         able: Sequence[ContinuedDraft],
         window: Window,
         meanwhile: Callable[[], None],
-    ) -> Floats:
+    ) -> ForwardOutput:
         began = self._clock()
         self.running = True
         running = self._beside.start(target, rows)
@@ -98,12 +98,12 @@ class Continuation:
                 drafted = self._draft(name, able, window, running, began)
             finally:
                 asked = self._clock()
-                logits = running.result()
+                output = running.result()
         finally:
             self.running = False
         self.ran, self.late = True, max(0.0, asked - running.ended)
         self._overlap.beside(window, running.ended - began, drafted)
-        return logits
+        return output
 
     def _draft(
         self,

@@ -12,7 +12,7 @@ from localspec.engine.speculation.continuation import Continuation, ContinuedDra
 from localspec.engine.speculation.drafting import Drafting
 from localspec.engine.speculation.proposals import Proposals
 from localspec.engine.speculation.verification import Outcome
-from localspec.types import Backend, Floats, Row
+from localspec.types import Backend, ForwardOutput, Row
 
 
 class OverlappedDrafting:
@@ -53,7 +53,7 @@ class OverlappedDrafting:
             if session in nodes
         ]
 
-    def decode(self, target: Backend, rows: Sequence[Row]) -> Floats:
+    def decode(self, target: Backend, rows: Sequence[Row]) -> ForwardOutput:
         """A forward of the target. Raises what that raises."""
         if self._continuation is None:
             return target.decode(rows)

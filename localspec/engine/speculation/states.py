@@ -1,36 +1,11 @@
-"""States of the target: who shows what its logits are made of, and who looks at that."""
+"""States of the target: who drafts from what its logits are made of."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple, Protocol, runtime_checkable
+from typing import NamedTuple, Protocol
 
-from localspec.types import Backend, DraftSession, Floats, Token
-
-
-@runtime_checkable
-class StateBackend(Backend, Protocol):
-    """A backend that shows the states which its logits are made of."""
-
-    @property
-    def states(self) -> Floats | None:
-        """The states of the latest `decode`, (rows wanting logits, width), valid as its logits are.
-
-        None where they were not looked at, as of forwards in which some row wants no logits in a
-        build without LocalSpec's edits of llama.cpp.
-        """
-
-
-@runtime_checkable
-class FeatureBackend(Backend, Protocol):
-    """A backend that leaves what was tapped of its rows, for drafters that go on from there."""
-
-    @property
-    def features(self) -> Floats | None:
-        """Taps of all rows of the latest `decode`, (rows, numbers): a copy.
-
-        None where nothing is.
-        """
+from localspec.types import DraftSession, Floats, Token
 
 
 class Prediction(NamedTuple):

@@ -16,7 +16,7 @@ from localspec.engine.session import TARGET, Session
 from localspec.engine.speculation.drafting import Drafting
 from localspec.engine.verify import VERIFIERS
 from localspec.errors import LocalSpecError, known
-from localspec.types import Draft, FinishReason, Floats, Token, Verified
+from localspec.types import Draft, FinishReason, Floats, ForwardOutput, Token, Verified
 
 _log = logging.getLogger("localspec.engine")
 
@@ -35,25 +35,6 @@ class StepOutput:
     sources: list[str]
     finish: FinishReason | None
     failure: LocalSpecError | None = None
-
-
-class Forward(NamedTuple):
-    """The output of a forward for the rows that want logits: logits and hidden states.
-
-    `states` is None where that was not looked at (`StateBackend`). `features` are what was tapped
-    of all rows, whether they want logits or not, where anybody looks at it.
-    """
-
-    logits: Floats
-    states: Floats | None
-    features: Floats | None = None
-
-    def head(self, count: int) -> Forward:
-        """A view of the first rows, all of which want logits or none."""
-        states, features = (
-            None if each is None else each[:count] for each in (self.states, self.features)
-        )
-        return Forward(self.logits[:count], states, features)
 
 
 class Outcome(NamedTuple):
@@ -84,7 +65,7 @@ class Verification:
         sessions: Sequence[Session],
         shares: Sequence[Share],
         drafts: Mapping[Session, Draft],
-        seen: Forward,
+        output: ForwardOutput,
         context: int,
     ) -> dict[Session, Outcome]:
         """The outcome of each session whose tail is decoded; the others only move on.
@@ -93,10 +74,12 @@ class Verification:
             sessions: Those of the forward, with their `shares` of its rows.
             shares: In the same order.
             drafts: What was to be verified; its share of rows says how much of it was.
-            seen: Of the rows that want logits.
+            output: Of the forward.
             context: Tokens that one session may hold.
         """
         outcomes: dict[Session, Outcome] = {}
+        follows = self._drafting.follows(sessions)
+        features = output.features() if follows else None
         row = place = 0
         for session, share in zip(sessions, shares, strict=True):
             start, first_row = session.cached, place
@@ -108,14 +91,14 @@ class Verification:
                 wanted = first_wanted(share, self._multiple)
                 first = row + share.tail - 1 - wanted
                 own = slice(first, first + 1 + share.nodes)
-                mine = [BlockMax(one) for one in seen.logits[own]]
+                mine = [BlockMax(one) for one in output.logits[own]]
                 row += share.rows - wanted
-                states = None if seen.states is None else seen.states[own]
+                states = None if output.states is None else output.states[own]
                 advance = self._advance(session, draft, mine, context, states)
                 outcomes[session] = Outcome(advance, draft)
-            if seen.features is not None and session.finish is None:
+            if features is not None and share.tail and session.finish is None:
                 rows = [first_row + at for at in self._kept(share, outcomes.get(session))]
-                feed = partial(self._drafting.feed, session, start, seen.features[rows])
+                feed = partial(self._drafting.feed, session, start, features[rows])
                 if session.untold:
                     session.untold.append(feed)  # behind what became text
                 else:

@@ -116,12 +116,11 @@ def _of(context: Context, text: Text) -> tuple[Floats, Floats, NDArray[np.int32]
         wanted = at >= answers
         end = min(at + context.n_slots, length) if wanted else min(at + context.max_rows, answers)
         rows = [Row(int(text.tokens[each]), each, 0, wanted) for each in range(at, end)]
-        logits = context.decode(rows)
-        features = context.features
+        logits, found, tapped = context.decode(rows)
+        features = tapped()
         assert features is not None  # noqa: S101 - `tap` has tried it
         taps[at:end] = features
         if wanted:
-            found = context.states
             assert found is not None  # noqa: S101 - of all rows with logits
             states[at:end], likeliest[at:end] = found, logits.argmax(axis=1)
         at = end
