@@ -48,8 +48,6 @@ if TYPE_CHECKING:
 
 Exactness = Literal["strict", "standard"]
 
-_PARTS = frozenset({"context", "head", "corpus", "eagle3", "mtp", "early"})
-"""The parts of drafters that there need not be; one that lacks its part is left out."""
 _TELL_SECONDS = 0.1
 """Between two reports of progress."""
 _PROBE_SECONDS = 5.0
@@ -87,7 +85,6 @@ class Loader:
         )
         self._devices: list[DeviceMemory] = []
         self._lent = lent
-        self.pair_fits = True
         self._no_draft: str | None = None
         self._leaves_snapshots = False
         self.head: FeatureHead | None = None
@@ -106,6 +103,11 @@ class Loader:
     def strict(self) -> bool:
         """Whether the command is for strict use, claimed or not."""
         return self._config.engine.exactness == "strict"
+
+    @property
+    def pair_fits(self) -> bool:
+        """Whether nothing keeps the draft model from drafting, if there is one."""
+        return self._no_draft is None
 
     def size_ratio(self, drafter: str) -> float:
         """A drafter's file by the target's, 0 without one: memory limits what a token costs."""
@@ -220,41 +222,40 @@ class Loader:
         if self._claims and self.strict and not shape.bitwise:
             return {}, "No class of forwards agrees bit for bit on this device."
         sources: dict[str, Drafter] = {}
-        offered: dict[str, Any] = {
-            "n_vocab": target.n_vocab,
-            "ends": target.model.eog,
-            "piece": target.model.piece,
-        }
+        offers = self._offers(target)
         for kind in self._config.speculation.drafters:
-            needed = drafters.takes(kind) & _PARTS
-            parts = {name: self._part(name, target) for name in needed}
+            parts = {name: offers[name]() for name in drafters.takes(kind)}
             if all(part is not None for part in parts.values()):
-                parts["translation"] = self.translation
-                sources[kind] = drafters.load(kind, **offered, **parts)
+                sources[kind] = drafters.load(kind, **parts, translation=self.translation)
                 self._parts.callback(sources[kind].close)
         return sources, self._no_draft
 
-    def _part(self, name: str, target: Context) -> Any:
-        """The part that a drafter is built with, None where there is none."""
-        if name == "context":
-            context, self._no_draft = self._draft(target)
-            self.pair_fits = self._no_draft is None
-            return context
-        if name == "head":
-            return self.head
-        if name == "corpus":
-            return self._corpus(target.model)
-        if name == "early":
-            return early_part(target, alone=not self.fed.part and not self.command.machine)
-        return self._fed(target) if name == self.fed.part else None
+    def _offers(self, target: Context) -> dict[str, Callable[[], Any]]:
+        """Makes each part that a drafter may name, None where there is none."""
+        model, machine = target.model, self.command.machine
+        return {
+            "n_vocab": lambda: target.n_vocab,
+            "ends": lambda: model.eog,
+            "piece": lambda: model.piece,
+            "context": lambda: self._draft_context(target),
+            "head": lambda: self.head,
+            "corpus": lambda: self._corpus(model),
+            "early": lambda: early_part(target, alone=not self.fed.part and not machine),
+            "eagle3": lambda: self._fed("eagle3", target),
+            "mtp": lambda: self._fed("mtp", target),
+        }
 
-    def _fed(self, target: Context) -> FedBackend | None:
-        """The context of the head that is fed with the target's states."""
+    def _draft_context(self, target: Context) -> Backend | None:
+        context, self._no_draft = self._draft(target)
+        return context
+
+    def _fed(self, kind: str, target: Context) -> FedBackend | None:
+        """The context of the head that is fed with the target's states, if it is of this kind."""
+        placement, streams = self._config.engine.target, self.strict or not self._claims
+        if kind != self.fed.part:
+            return None
         opened = self.fed.open(
-            target,
-            placement=self._config.engine.target,
-            context=self.plan.context,
-            streams=self.strict or not self._claims,
+            target, placement=placement, context=self.plan.context, streams=streams
         )
         if opened is None:
             return None
