@@ -217,35 +217,15 @@ def _load(  # noqa: PLR0913, PLR0917 - everything that a load depends on
         waits = unknown is None and command.config.engine.exactness == "strict"
         loader = Loader(command, plan, lent, on_progress, parts, claims=waits)
         known_files = facts(loader)
-        target = loader.target()
-        priced = loader.place.context(target, "target")
-        profile = loader.profile("strict" if loader.strict else "standard")
-        profile.costs.snapshots = target.snapshots
-        threads = loader.threads.choose(target, profile)
-        fresh = profile.shape is None
-        if fresh:
-            probes = waits or bool(command.machine)
-            _measure(loader, target, priced, profile, probes=probes)
-        known = profile.shape if unknown is None or unknown.verdict else None
-        shape = known or unchecked(target, target.rollback, strict=loader.strict)
+        loaded = _target(loader, unknown, probes=waits or bool(command.machine))
+        target, profile, shape = loaded.context, loaded.profile, loaded.shape
         model = target.model
         with ThreadPoolExecutor(1, "vocabulary") as beside:  # while the draft's weights are read
             words = _begun(beside, _known, model)
             sources, off = loader.drafters(target, shape)
         controller = _controller(loader, profile, shape, layout_of(target, shape), sources)
-        engine = Engine(
-            priced,
-            sources,
-            loader.place.policy(controller),
-            ends=model.eog,
-            shape=shape,
-            limits=Limits(command.config.engine.prefill_rows, command.config.speculation.max_draft),
-            clock=loader.place.clock,
-            overlap=overlap_choice.overlap(
-                command.config, plan, command.machine, profile.costs, profile.acceptance
-            ),
-        )
-        measuring = Measuring(engine, profile, fresh=fresh)
+        engine = _engine(loader, loaded, sources, controller)
+        measuring = Measuring(engine, profile, fresh=loaded.fresh)
         while command.machine and measuring.advance():  # nothing may depend on when requests come
             on_progress("probe", 1.0)
         if command.projector:
@@ -258,7 +238,7 @@ def _load(  # noqa: PLR0913, PLR0917 - everything that a load depends on
         switch = ExactnessSwitch(
             loader, target, engine, controller, probe, off, why, others, preparer.facts
         )
-        decision = switch.decision(profile, unknown, known)
+        decision = switch.decision(profile, unknown, loaded.known)
         reread = Reread(engine, decision.forgotten)
         corpus = loader.corpus
         while command.machine and corpus and corpus.advance(time.monotonic()):
@@ -286,7 +266,7 @@ def _load(  # noqa: PLR0913, PLR0917 - everything that a load depends on
             probe=probe,
             speedup=speedup,
             exits=exits,
-            threads=threads,
+            threads=loaded.threads,
             shortlist=loader.shortlist,
             decision=decision,
             corpus=corpus,
@@ -294,15 +274,56 @@ def _load(  # noqa: PLR0913, PLR0917 - everything that a load depends on
         )
 
 
-def _measure(
-    loader: Loader, target: Context, priced: Backend, profile: Profile, *, probes: bool
-) -> None:
-    """Measure a target of which nothing is known yet, as far as its first answer waits for that."""
-    if target.rollback == "restore":
+class _Target(NamedTuple):
+    """A loaded target, and how its forwards are: of the class `shape`, which is `known` or not.
+
+    One whose profile is `fresh` was never measured before.
+    """
+
+    context: Context
+    priced: Backend
+    profile: Profile
+    threads: ThreadTuner
+    shape: Shape
+    known: Shape | None
+    fresh: bool
+
+
+def _target(loader: Loader, unknown: Undecided | None, *, probes: bool) -> _Target:
+    """Load the target; measure one that is new as far as its first answer waits for that."""
+    target = loader.target()
+    priced = loader.place.context(target, "target")
+    profile = loader.profile("strict" if loader.strict else "standard")
+    profile.costs.snapshots = target.snapshots
+    threads = loader.threads.choose(target, profile)
+    fresh = profile.shape is None
+    if fresh and target.rollback == "restore":
         profile.costs.measured_copy(calibrate.copying(target, loader.place.clock))
-    if probes:
+    if fresh and probes:
         profile.shape = loader.probe(target, priced, profile.costs)
         profile.save()  # probing takes long; a worker killed early must not do it again
+    known = profile.shape if unknown is None or unknown.verdict else None
+    shape = known or unchecked(target, target.rollback, strict=loader.strict)
+    return _Target(target, priced, profile, threads, shape, known, fresh)
+
+
+def _engine(
+    loader: Loader, target: _Target, sources: Mapping[str, Drafter], controller: Controller
+) -> Engine:
+    """The engine on a loaded target, without sessions."""
+    config, costs = loader.command.config, target.profile.costs
+    return Engine(
+        target.priced,
+        sources,
+        loader.place.policy(controller),
+        ends=target.context.model.eog,
+        shape=target.shape,
+        limits=Limits(config.engine.prefill_rows, config.speculation.max_draft),
+        clock=loader.place.clock,
+        overlap=overlap_choice.overlap(
+            config, loader.plan, loader.command.machine, costs, target.profile.acceptance
+        ),
+    )
 
 
 def _controller(

@@ -44,6 +44,26 @@ def _experts_on_cpu(layers: Sequence[int]) -> ctypes.Array[_Override]:
     return (_Override * (len(listed) + 1))(*listed, _Override(None, None))
 
 
+def _place(
+    params: Any, placement: Placement, devices: Sequence[int], apart: Sequence[int]
+) -> list[Any]:
+    """Say in `params` where weights go. Returns the arrays that it points at from now on."""
+    params.n_gpu_layers = placement.gpu_layers
+    params.main_gpu = placement.main_gpu
+    params.split_mode = _SPLITS[placement.split]
+    listed = (ctypes.c_void_p * (len(devices) + 1))(*devices, None)
+    if placement.devices or placement.gpu_layers == 0:
+        params.devices = ctypes.cast(listed, ctypes.c_void_p)
+    most = native.llama_max_devices()
+    split = (ctypes.c_float * most)(*placement.tensor_split[:most])
+    if placement.tensor_split:
+        params.tensor_split = split
+    overrides = _experts_on_cpu(apart) if apart else None
+    if overrides:
+        params.tensor_buft_overrides = ctypes.cast(overrides, ctypes.c_void_p)
+    return [listed, split, overrides]
+
+
 class Model:
     """Weights and vocabulary of one GGUF. Outlives its contexts; `close` frees it."""
 
@@ -111,27 +131,14 @@ class Model:
             ModelError: llama.cpp refused the file.
         """
         params = native.llama_model_default_params()
-        params.n_gpu_layers = placement.gpu_layers
-        params.main_gpu = placement.main_gpu
         params.load_mode = int(placement.mmap) + 2 * int(placement.mlock)
         params.load_mtp = predicts
         params.use_extra_bufts = not safe_kernels
         if safe_kernels and ours.switch:
             ours.use(False)
-        params.split_mode = _SPLITS[placement.split]
         gpus = [name for name in placement.devices if name != "CPU" and placement.gpu_layers]
         there = [lent[name] if name in lent else handles([name])[0] for name in gpus]
-        listed = (ctypes.c_void_p * (len(there) + 1))(*there, None)
-        if placement.devices or placement.gpu_layers == 0:
-            params.devices = ctypes.cast(listed, ctypes.c_void_p)
-        most = native.llama_max_devices()
-        split = (ctypes.c_float * most)(*placement.tensor_split[:most])
-        if placement.tensor_split:
-            params.tensor_split = split
-
-        if apart:
-            overrides = _experts_on_cpu(apart)
-            params.tensor_buft_overrides = ctypes.cast(overrides, ctypes.c_void_p)
+        arrays = _place(params, placement, there, apart)
 
         def progressed(fraction: float, _data: object) -> bool:
             if on_progress is not None:
@@ -143,6 +150,7 @@ class Model:
         log.take_buffers()
         log.take_layers()
         handle = native.llama_model_load_from_file(str(path).encode(), params)
+        del arrays  # `params` points at them
         if not handle:
             raise log.refusal(
                 f"{path.name} could not be loaded",
