@@ -23,6 +23,7 @@ from localspec.wire.messages import Embed, QuestionAnswer
 from localspec_daemon.api.bodies import identity
 from localspec_daemon.api.openai import prompts
 from localspec_daemon.api.openai_types import Prompts
+from localspec_daemon.http.named import named
 from localspec_daemon.http.output import json_response
 from localspec_daemon.http.serve import SUPERVISOR
 from localspec_daemon.http.tokens import decoded
@@ -139,7 +140,7 @@ async def _model_and_answer(
     request: web.Request, name: str | None, embed: Embed
 ) -> tuple[str, QuestionAnswer]:
     """The name of the model, and its answer. Raises the errors of `Model.answer`."""
-    found = await _encoder(request.app[SUPERVISOR], name)
+    found = await _encoder(request.app[SUPERVISOR], named(request, name))
     return found.name, await _answer(request, found, embed)
 
 
@@ -149,7 +150,8 @@ async def _ollama_answer(
     """The answer for Ollama's clients, whose requests may have a `keep_alive`."""
     wished = requested_seconds(asked.keep_alive)
     supervisor = request.app[SUPERVISOR]
-    found = await _encoder(supervisor, asked.model.removesuffix(":latest"))
+    wanted = named(request, asked.model) or ""
+    found = await _encoder(supervisor, wanted.removesuffix(":latest"))
     with supervisor.pool.keep_alive(found, wished):
         return await _answer(request, found, embed)
 

@@ -9,6 +9,7 @@ from localspec.ranges import ADAPTER_SCALE
 from localspec_daemon.api.bodies import decode
 from localspec_daemon.api.openai_types import LoraScale
 from localspec_daemon.http.access import body
+from localspec_daemon.http.named import named
 from localspec_daemon.http.output import json_response
 from localspec_daemon.http.serve import SUPERVISOR
 from localspec_daemon.supervisor.adapted import current
@@ -16,7 +17,7 @@ from localspec_daemon.supervisor.adapted import current
 
 async def adapters(request: web.Request) -> web.Response:
     """GET /lora-adapters: the adapters of a model, and their scales. Loads nothing."""
-    found = await request.app[SUPERVISOR].model(request.query.get("model"))
+    found = await request.app[SUPERVISOR].model(named(request), aliases=False)
     return json_response(
         [
             {
@@ -36,7 +37,7 @@ async def set_scales(request: web.Request) -> web.Response:
     supervisor = request.app[SUPERVISOR]
     data = await body(request, supervisor.config.server.max_body_bytes)
     asked = decode(data, list[LoraScale])
-    found = await supervisor.model(request.query.get("model"))
+    found = await supervisor.model(named(request), aliases=False)
     has = len(found.load.adapters)
     for each in asked:
         if not 0 <= each.id < has:

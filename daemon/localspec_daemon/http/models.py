@@ -21,6 +21,7 @@ from localspec_daemon.api.ollama import stamp
 from localspec_daemon.api.relay import Route
 from localspec_daemon.api.settings import settings
 from localspec_daemon.http.access import body
+from localspec_daemon.http.named import named
 from localspec_daemon.http.output import FrameStream, json_response
 from localspec_daemon.http.serve import SUPERVISOR
 from localspec_daemon.supervisor import memory_use
@@ -75,7 +76,7 @@ async def model(request: web.Request) -> web.Response:
 async def props(request: web.Request) -> web.Response:
     """GET /props: llama-server's properties of a model. Loads nothing."""
     supervisor = request.app[SUPERVISOR]
-    entry = await supervisor.entry(request.query.get("model") or supervisor.config.models.default)
+    entry = await supervisor.entry(named(request) or supervisor.config.models.default)
     found = await asyncio.to_thread(header.read, entry.path) if entry.path else None
     known = supervisor.pool.models.get(entry.name)
     ready = known.worker.ready if known and known.worker else None
@@ -117,7 +118,7 @@ async def props(request: web.Request) -> web.Response:
 async def slots(request: web.Request) -> web.Response:
     """GET /slots: the slots of a model, and whether they are in use."""
     supervisor = request.app[SUPERVISOR]
-    entry = await supervisor.entry(request.query.get("model") or supervisor.config.models.default)
+    entry = await supervisor.entry(named(request) or supervisor.config.models.default)
     known = supervisor.pool.models.get(entry.name)
     ready = known.worker.ready if known and known.worker else None
     count = (ready.slots if ready else 0) or supervisor.config.engine.slots
@@ -199,7 +200,8 @@ async def unload(request: web.Request) -> web.Response:
 async def _named(request: web.Request) -> Model:
     supervisor = request.app[SUPERVISOR]
     data = await body(request, supervisor.config.server.max_body_bytes)
-    return await supervisor.model(decode(data, NamedModel).model, aliases=False)
+    wanted = named(request, decode(data, NamedModel).model)
+    return await supervisor.model(wanted, aliases=False)
 
 
 def _card(supervisor: Supervisor, entry: Entry) -> dict[str, Any]:

@@ -21,6 +21,7 @@ from localspec_daemon.api.dialect import Dialect, Json
 from localspec_daemon.api.framing import LINES
 from localspec_daemon.api.ollama import OllamaReply, stamp
 from localspec_daemon.http.access import body, caller
+from localspec_daemon.http.named import named
 from localspec_daemon.http.output import FrameStream, json_response
 from localspec_daemon.http.serve import SUPERVISOR, text_handler
 from localspec_daemon.supervisor import memory_use
@@ -158,7 +159,7 @@ def ollama_handler(dialect: Dialect) -> Handler:
         wished = requested_seconds(asked.body.keep_alive)
         if asked.generates and wished is None:
             return await answer(request)
-        found = await supervisor.model(asked.model)
+        found = await supervisor.model(named(request, asked.model))
         with supervisor.pool.keep_alive(found, wished):
             if asked.generates:
                 return await answer(request)

@@ -12,6 +12,7 @@ from localspec.wire.messages import Replayed
 from localspec_daemon.api import own
 from localspec_daemon.http import metrics
 from localspec_daemon.http.access import body, caller
+from localspec_daemon.http.named import named
 from localspec_daemon.http.output import json_response
 from localspec_daemon.http.serve import SUPERVISOR
 
@@ -21,7 +22,7 @@ async def replay(request: web.Request) -> web.Response:
     supervisor = request.app[SUPERVISOR]
     data = await body(request, supervisor.config.server.max_body_bytes)
     asked, wanted = own.replay(data, supervisor.config, caller(request))
-    found = await supervisor.model(asked.model, aliases=asked.aliases)
+    found = await supervisor.model(named(request, asked.model), aliases=asked.aliases)
     async with supervisor.request(), aclosing(supervisor.generate(found, wanted)) as events:
         async for event in events:
             if isinstance(event, Replayed):
@@ -57,9 +58,14 @@ async def health(request: web.Request) -> web.Response:
 
 
 async def prometheus(request: web.Request) -> web.Response:
-    """GET /metrics."""
+    """GET /metrics: of all models, or of the one that is named."""
     supervisor = request.app[SUPERVISOR]
-    text = metrics.exposition(supervisor.tallies, supervisor.pool.models.values())
+    tallies, models = dict(supervisor.tallies), dict(supervisor.pool.models)
+    if wanted := named(request):
+        name = (await supervisor.entry(wanted)).name
+        tallies = {name: tallies[name]} if name in tallies else {}
+        models = {name: models[name]} if name in models else {}
+    text = metrics.exposition(tallies, models.values())
     headers = {
         "Content-Type": "text/plain; version=0.0.4",
         "Process-Start-Time-Unix": str(int(supervisor.began_at)),

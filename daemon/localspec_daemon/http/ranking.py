@@ -16,6 +16,7 @@ from localspec.wire.messages import Embed
 from localspec_daemon.api.bodies import identity
 from localspec_daemon.api.dialect import Json
 from localspec_daemon.http.embeddings import MAX_TEXTS, of_kind
+from localspec_daemon.http.named import named
 from localspec_daemon.http.output import json_response
 from localspec_daemon.http.serve import SUPERVISOR
 from localspec_daemon.http.tokens import decoded
@@ -45,7 +46,7 @@ async def rank(request: web.Request) -> web.Response:
     if not documents:
         raise RequestError("documents is missing.", fix="Send some texts.", param="documents")
     supervisor = request.app[SUPERVISOR]
-    found = await of_kind(supervisor, asked.model, _ranks, no_ranks)
+    found = await of_kind(supervisor, named(request, asked.model), _ranks, no_ranks)
     embed = Embed(identity("rank"), [*documents], norm=-1, width=1, query=asked.query)
     async with supervisor.request():
         began = time.monotonic()

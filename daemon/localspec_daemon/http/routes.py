@@ -372,7 +372,12 @@ DAEMON = (
         )
     ),
     Route(
-        "GET", "/metrics", own_endpoints.prometheus, "Figures for Prometheus.", gives="text/plain"
+        "GET",
+        "/metrics",
+        own_endpoints.prometheus,
+        "Figures for Prometheus.",
+        gives="text/plain",
+        queries=("model",),
     ),
     Route("GET", "/v1/status", own_endpoints.status, "All that the daemon knows.", gives=Status),
     Route(

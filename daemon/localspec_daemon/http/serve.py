@@ -24,6 +24,7 @@ from localspec_daemon.http.access import CLIENT, body, caller
 from localspec_daemon.http.body_limits import off_loop
 from localspec_daemon.http.choices import choice_events
 from localspec_daemon.http.event_writer import EventWriter
+from localspec_daemon.http.named import named
 from localspec_daemon.http.output import FrameStream, json_response
 from localspec_daemon.http.pauses import with_pauses
 from localspec_daemon.supervisor.adapted import adapted
@@ -62,10 +63,11 @@ async def _generate(request: web.Request, dialect: Dialect) -> web.StreamRespons
     data = await body(request, config.server.max_body_bytes)
     if config.upstream and dialect.endpoint:
         wanted = relay.relayed_fields(data)
-        if to := await supervisor.upstream_route(wanted.model):
+        if to := await supervisor.upstream_route(named(request, wanted.model)):
             call = relay.Call(to, dialect.endpoint, relay.body(data, to.model))
             return await _forward(request, call, streams=bool(wanted.stream))
     asked = await off_loop(partial(dialect.read, data, config, caller(request)), data)
+    asked = replace(asked, model=named(request, asked.model) or "")
     found = await supervisor.model(asked.model, aliases=asked.aliases)
     scaled = (adapted(one, found.load.adapters, found.lora) for one in asked.generates)
     asked = replace(asked, generates=tuple(scaled))

@@ -13,6 +13,7 @@ from localspec_daemon.api.bodies import decode, identity
 from localspec_daemon.api.dialect import Json
 from localspec_daemon.api.openai import slot_name
 from localspec_daemon.http.access import body, caller
+from localspec_daemon.http.named import named
 from localspec_daemon.http.output import json_response
 from localspec_daemon.http.serve import SUPERVISOR
 
@@ -50,7 +51,7 @@ async def slot(request: web.Request) -> web.Response:
         cast("Literal['save', 'restore', 'erase']", action),
         asked.filename or "",
     )
-    found = await supervisor.model(request.query.get("model") or asked.model)
+    found = await supervisor.model(named(request, asked.model), aliases=False)
     async with supervisor.request():
         answer = await found.answer(question, supervisor.config.server.max_queue)
     told: Json = {"id_slot": number}

@@ -18,6 +18,7 @@ from localspec_daemon.api.chain import TokenId
 from localspec_daemon.api.dialect import Caller, ParsedRequest
 from localspec_daemon.http.access import body, caller
 from localspec_daemon.http.body_limits import off_loop
+from localspec_daemon.http.named import named
 from localspec_daemon.http.output import json_response
 from localspec_daemon.http.serve import SUPERVISOR
 
@@ -102,7 +103,7 @@ async def _prompt(request: web.Request, read: Read) -> QuestionAnswer:
 
 async def _answer(request: web.Request, name: str | None, question: Question) -> QuestionAnswer:
     supervisor = request.app[SUPERVISOR]
-    found = await supervisor.model(name)
+    found = await supervisor.model(named(request, name))
     async with supervisor.request():
         return await found.answer(question, supervisor.config.server.max_queue)
 
