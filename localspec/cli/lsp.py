@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import logging
+import sys
 from pathlib import PurePosixPath
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, BinaryIO, cast
 from urllib.parse import unquote, urlsplit
 
 import aiohttp
 import click
 
 from localspec.cli import ghost, waiting
-from localspec.errors import ConfigError
+from localspec.cli.lsp_input import Messages
+from localspec.errors import ConfigError, RequestError
 
 if TYPE_CHECKING:
     from pygls.lsp.server import LanguageServer
@@ -32,7 +35,13 @@ def lsp(model: str) -> None:
     Example: localspec lsp --model qwen2.5-coder-1.5b-instruct
     """
     client = waiting.running_daemon()
-    server(client, model).start_io()
+    made = server(client, model)
+    logging.getLogger("pygls").setLevel(logging.CRITICAL)  # the editor gets each error as an answer
+    stdin, stdout = sys.stdin.buffer, sys.stdout.buffer
+    messages = Messages(stdin, stdout, made.protocol.structure_message)
+    made.start_io(cast("BinaryIO", messages), stdout)
+    if messages.broken:
+        raise RequestError(messages.broken, fix="Let an editor start `localspec lsp`.")
 
 
 def server(client: Client, model: str) -> LanguageServer:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import json
+import subprocess
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -141,3 +143,73 @@ def test_a_later_wish_ends_the_one_before(peer: Peer) -> None:
             assert await waiting == []
 
     asyncio.run(scene())
+
+
+def framed(body: bytes) -> bytes:
+    """A message behind its head."""
+    return b"Content-Length: %d\r\n\r\n%s" % (len(body), body)
+
+
+def driven(sent: bytes) -> tuple[list[tuple[object, object]], str, int]:
+    """The id and the error's code of each answer, what was complained of, and the exit code."""
+    command = [sys.executable, "-m", "localspec.cli.main", "lsp"]
+    done = subprocess.run(command, input=sent, capture_output=True, timeout=60, check=False)
+    answers, rest = [], done.stdout
+    while rest:
+        head, _, rest = rest.partition(b"\r\n\r\n")
+        length = int(head.split(b"\r\n")[0].partition(b":")[2])
+        answer, rest = json.loads(rest[:length]), rest[length:]
+        answers.append((answer.get("id"), answer.get("error", {}).get("code")))
+    return answers, done.stderr.decode(), done.returncode
+
+
+STARTS = b'{"jsonrpc": "2.0", "id": 7, "method": "initialize", "params": {"capabilities": {}}}'
+NO_MESSAGES = {
+    b"[]": (None, -32600),
+    b"[1, 2]": (None, -32600),
+    b"3": (None, -32600),
+    b"null": (None, -32600),
+    b"{}": (None, -32600),
+    b"{": (None, -32700),
+    b"\xff\xfe": (None, -32700),
+    b"[" * 100_000: (None, -32700),
+    b'{"jsonrpc": "1.0", "id": 1, "method": "shutdown"}': (1, -32600),
+    b'{"jsonrpc": "2.0", "id": 1}': (1, -32600),
+    b'{"jsonrpc": "2.0", "id": 2, "method": 5}': (2, -32600),
+    b'{"jsonrpc": "2.0", "id": [], "method": "shutdown"}': (None, -32600),
+    b'{"jsonrpc": "2.0", "id": null, "method": "shutdown"}': (None, -32600),
+    b'{"jsonrpc": "2.0", "id": 3, "method": "shutdown", "params": 1}': (3, -32600),
+    b'{"jsonrpc": "2.0", "id": "x", "method": "initialize", "params": {}}': ("x", -32602),
+}
+
+
+def test_what_is_no_message_gets_an_error_and_the_next_is_answered(peer: Peer) -> None:
+    """JSON-RPC's errors, with the id where one can be read."""
+    assert peer
+    sent = b"".join(map(framed, NO_MESSAGES)) + framed(STARTS)
+    answers, complaint, code = driven(sent)
+    assert answers == [*NO_MESSAGES.values(), (7, None)]
+    assert (complaint, code) == ("", 0)
+
+
+@pytest.mark.parametrize(
+    "head",
+    [
+        b"Content-Length: 9000000000000000000000\r\n\r\n",
+        b"Content-Length: 3000000000\r\n\r\n",
+        b"Content-Length: -5\r\n\r\n",
+        b"Content-Length: five\r\n\r\n",
+        b"Content-Type: x\r\n\r\n",
+        b"x" * 100_000,
+        b"X: y\r\n" * 1000,
+    ],
+    ids=["vast", "3 GB", "negative", "word", "none", "long line", "many lines"],
+)
+def test_behind_a_head_that_is_none_it_ends_with_a_sentence(peer: Peer, head: bytes) -> None:
+    """Where the next message begins nobody knows."""
+    assert peer
+    answers, complaint, code = driven(framed(STARTS) + head + b"{}")
+    assert sorted(answers, key=str) == [(7, None), (None, -32700)]
+    assert "message" in complaint
+    assert "bug" not in complaint
+    assert code == 2
