@@ -87,17 +87,36 @@ def test_who_has_left_is_not_answered(
 
 
 @pytest.mark.parametrize("door", DOORS)
-def test_half_a_request_is_not_waited_for(harness: Any, daemon: Any, door: str) -> None:
-    """Its end cannot come, so the connection is closed."""
+@pytest.mark.parametrize("kind", ["length", "chunks", "second", "unknown path"])
+def test_a_body_that_is_cut_is_answered_with_400(
+    harness: Any, daemon: Any, door: str, kind: str
+) -> None:
+    """Its end cannot come: a sentence, and the connection is closed; so is one with half a head."""
     harness.configure(server={"tcp": "127.0.0.1:0"})
 
     async def scene() -> None:
         async with daemon(harness) as it:
-            for cut in (5, -3):
-                reader, writer, head = await opened(it, harness, door)
-                writer.write(asking(head, "say hello")[:cut])
-                writer.write_eof()
-                assert await reader.read() == b""
-                writer.close()
+            reader, writer, head = await opened(it, harness, door)
+            whole = asking(head, "say hello")
+            sent = {
+                "length": whole[:-3],
+                "chunks": f"POST /v1/chat/completions HTTP/1.1\r\n{head}Transfer-Encoding: chunked"
+                "\r\n\r\n5\r\n{".encode(),
+                "second": whole + whole[:-3],
+                "unknown path": whole[:-3].replace(b"/v1/chat/completions", b"/nope"),
+            }[kind]
+            writer.write(sent)
+            writer.write_eof()
+            answer = (await reader.read()).decode()
+            status = 404 if kind == "unknown path" else 400
+            assert f"HTTP/1.1 {status} " in answer
+            assert answer.count("HTTP/1.1 ") == 1 + (kind == "second")
+            assert ("cut" in answer) == (status == 400)
+            writer.close()
+            reader, writer, head = await opened(it, harness, door)
+            writer.write(whole[:5])
+            writer.write_eof()
+            assert await reader.read() == b""
+            writer.close()
 
     asyncio.run(scene())

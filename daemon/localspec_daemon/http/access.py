@@ -221,5 +221,7 @@ async def _received(request: web.Request, limit_bytes: int) -> bytes:
             f"The body did not arrive within {RECEIPT_SECONDS:g} s.", fix="Send it at once."
         ) from error
     except web.RequestPayloadError as error:
-        raise RequestError("The body is not as its head says.") from error
+        raise RequestError(
+            "The body is not as its head says, or it is cut.", fix="Send all of it."
+        ) from error
     return bytes(received)

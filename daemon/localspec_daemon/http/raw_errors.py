@@ -80,8 +80,10 @@ class HttpConnection(RequestHandler):
         """The caller writes no more. True where it still gets the answers to what it has asked."""
         waits = self._waiter is not None
         rests = not self._request_count or (waits and not self._messages)
-        if rests or not self._latest or not self._latest.is_eof() or not self._is_read():
+        if rests or not self._latest or not self._is_read():
             return False
+        if not self._latest.is_eof():  # its body is cut, which its handler is told
+            self._latest.set_exception(web.RequestPayloadError("the body is cut"))
         if len(self._messages) == waits:
             self.close()  # behind the one answer that is left
         self._reader_timer = self._loop.call_later(FIRST_LOOK_SECONDS, self._abort_unread)
