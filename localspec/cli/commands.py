@@ -32,11 +32,15 @@ _LISTED = 15
 
 
 class Command(NamedTuple):
-    """A command of the chat: its function, its line of /help, and its completions."""
+    """A command of the chat: its function, its line of /help, and its completions.
+
+    One that stands `alone` takes no words.
+    """
 
     run: Callable[[Talk, str], None]
     summary: str
     words: Callable[[Talk], list[str]]
+    alone: bool = False
 
 
 def named(line: str) -> tuple[Command | None, str]:
@@ -49,8 +53,10 @@ def named(line: str) -> tuple[Command | None, str]:
     word, *rest = line.strip().split(maxsplit=1) or [""]
     name = word.lower()
     name = _ELSEWHERE.get(name, name)
-    if name in COMMANDS:
-        return COMMANDS[name], rest[0].strip() if rest else ""
+    if found := COMMANDS.get(name):
+        if found.alone and rest:
+            raise RequestError(f"{word} takes no words.", fix=f"Enter {word} alone.")
+        return found, rest[0].strip() if rest else ""
     if _COMMAND.fullmatch(word) and not (len(word) > 1 and Path(word).exists()):
         near = difflib.get_close_matches(name, COMMANDS, 1, _LIKE_A_COMMAND)
         meant = f"Did you mean {near[0]}? " if near else ""
@@ -354,7 +360,7 @@ def _preset_words(_: Talk) -> list[str]:
 
 
 COMMANDS: dict[str, Command] = {
-    "/help": Command(_help, "Show this list.", _nothing),
+    "/help": Command(_help, "Show this list.", _nothing, alone=True),
     "/model": Command(_model, "Talk to another model, or list them.", Talk.models),
     "/system": Command(_system, "Set the system prompt, or @PRESET; - removes it.", _preset_words),
     "/set": Command(
@@ -362,13 +368,15 @@ COMMANDS: dict[str, Command] = {
     ),
     "/file": Command(_file, "Add a text file to the next question; - takes it off.", _nothing),
     "/image": Command(_image, "Add a picture to the next question; - takes it off.", _nothing),
-    "/edit": Command(_edit, "Change the last question in $EDITOR and ask it.", _nothing),
-    "/regen": Command(_regen, "Answer the last question again.", _nothing),
-    "/undo": Command(_undo, "Take the last question back into the line.", _nothing),
+    "/edit": Command(
+        _edit, "Change the last question in $EDITOR and ask it.", _nothing, alone=True
+    ),
+    "/regen": Command(_regen, "Answer the last question again.", _nothing, alone=True),
+    "/undo": Command(_undo, "Take the last question back into the line.", _nothing, alone=True),
     "/trim": Command(_trim, "Leave out the oldest turns: N questions, or half.", _nothing),
-    "/clear": Command(_clear, "Begin a new conversation, keep the settings.", _nothing),
+    "/clear": Command(_clear, "Begin a new conversation, keep the settings.", _nothing, alone=True),
     "/copy": Command(_copy, "Copy the last answer, or its Nth block of code.", _nothing),
-    "/raw": Command(_raw, "Show the last answer as it was written.", _nothing),
+    "/raw": Command(_raw, "Show the last answer as it was written.", _nothing, alone=True),
     "/think": Command(
         _think, "Show what a model thinks, or only count it.", lambda _: ["show", "hide"]
     ),
@@ -376,12 +384,12 @@ COMMANDS: dict[str, Command] = {
     "/save": Command(_save, "Give the conversation a name.", _nothing),
     "/load": Command(_load, "Go on with a kept conversation.", lambda _: archive.names()),
     "/chats": Command(_chats, "List kept conversations, or those with WORDS.", _nothing),
-    "/stats": Command(_stats, "Show all figures of the last answer.", _nothing),
+    "/stats": Command(_stats, "Show all figures of the last answer.", _nothing, alone=True),
     "/verbose": Command(
         _verbose, "Show the speed after each answer, or not.", lambda _: ["on", "off"]
     ),
     "/draft": Command(
         _draft, "Speculate on, off or auto; show colours tokens.", lambda _: [*MODES, "show"]
     ),
-    "/bye": Command(_bye, "Leave.", _nothing),
+    "/bye": Command(_bye, "Leave.", _nothing, alone=True),
 }

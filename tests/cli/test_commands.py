@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import inspect
 import json
 import os
 import signal
@@ -17,7 +18,9 @@ from typist import CTRL_C, ENTER, PASTE, PASTED, Typist, roles
 
 from localspec.chats import archive
 from localspec.chats.transcript import Conversation
+from localspec.cli.commands import COMMANDS, named
 from localspec.cli.thinking import Divider
+from localspec.errors import RequestError
 
 FULL = {
     "message": "The prompt has 9000 tokens; the context holds 8192.",
@@ -193,6 +196,18 @@ def test_only_known_commands_are_commands(peer: Peer, talk: Typist) -> None:
     assert "Did you mean /model?" in talk.type(f"/modle tiny{ENTER}")
     talk.type(f"/etc what is this?{ENTER}")
     assert roles(talk.conversation)[0] == ("user", "/etc what is this?")
+
+
+@pytest.mark.parametrize("name", [name for name, one in COMMANDS.items() if one.alone])
+def test_a_command_that_takes_no_words_does_nothing_with_some(name: str) -> None:
+    """It says so; every function that does not look at its words is one of these."""
+    with pytest.raises(RequestError, match=f"{name} takes no words"):
+        named(f"{name} now")
+    assert named(f"{name}  ")[0] is COMMANDS[name]
+    careless = {
+        key for key, one in COMMANDS.items() if "_" in inspect.signature(one.run).parameters
+    }
+    assert careless == {key for key, one in COMMANDS.items() if one.alone}
 
 
 def test_a_conversation_goes_on_below_its_last_answer_as_it_was_drawn(talk: Typist) -> None:
