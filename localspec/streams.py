@@ -27,19 +27,29 @@ def ensure() -> None:
             stream.reconfigure(errors="backslashreplace")  # an ASCII terminal; lone surrogates
 
 
-def hung_up() -> None:
-    """Put the null device in the place of a terminal that has gone: nothing else can be said there.
+def drop(*numbers: int) -> None:
+    """Put the null device in the place of standard streams: nothing more can be said there.
 
-    Writing to such a terminal fails, also while Python ends, which would become the exit code.
+    Writing there would fail, also while Python ends, which would become the exit code.
     """
     null = os.open(os.devnull, os.O_RDWR)
-    for number, _ in enumerate(_STREAMS):
-        try:
-            termios.tcgetattr(number)
-        except termios.error as error:
-            if error.args[0] == errno.EIO:
-                os.dup2(null, number)
+    for number in numbers:
+        os.dup2(null, number)
     os.close(null)
+
+
+def hung_up() -> None:
+    """Drop the standard streams on a terminal that has gone."""
+    drop(*(number for number, _ in enumerate(_STREAMS) if _has_gone(number)))
+
+
+def _has_gone(number: int) -> bool:
+    """Whether a stream is a terminal that has gone."""
+    try:
+        termios.tcgetattr(number)
+    except termios.error as error:
+        return bool(error.args[0] == errno.EIO)
+    return False
 
 
 def _occupy(number: int) -> None:

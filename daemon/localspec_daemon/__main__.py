@@ -72,17 +72,11 @@ def _print_document() -> int:
         sys.stdout.buffer.write(msgspec.json.format(msgspec.json.encode(document(TABLE))) + b"\n")
         sys.stdout.flush()
     except BrokenPipeError:
-        _drop_output()
+        streams.drop(sys.stdout.fileno())
     except OSError as error:
-        _drop_output()
+        streams.drop(sys.stdout.fileno())
         return _print_error(of_system(error, "standard output"))
     return 0
-
-
-def _drop_output() -> None:
-    """Put the null device in the place of standard output: Python writes the rest as it ends."""
-    with Path(os.devnull).open("wb") as null:
-        os.dup2(null.fileno(), sys.stdout.fileno())
 
 
 def _print_error(error: LocalSpecError) -> int:

@@ -262,7 +262,7 @@ def _attach(target: Path, name: str, registry: Registry, *, as_json: bool) -> No
     except LocalSpecError as error:
         _say(f"{name} is not made INT4: {error}")
     registry.attach(target.stem, name)
-    share = registry.find(name).size_bytes / registry.find(target.stem).size_bytes
+    share = registry.find(name).size_bytes / target.stat().st_size
     _say(f"{name} drafts for it: {_promise(Partner(name, share))}.")
 
 
