@@ -146,7 +146,8 @@ def share(
 
     1. Sessions whose tail is one token come first and always get it: they are streaming. Where one
        reads again what came before that token, it gets that too, as far as there is room.
-    2. Then prefill, oldest first, at most `chunk` rows together.
+    2. Then prefill, at most `chunk` rows together: half of them are the oldest prompt's, the others
+       and what it leaves are for those with the least left. So a question waits for no long text.
     3. What is left goes to draft nodes, in order.
 
     Args:
@@ -162,13 +163,9 @@ def share(
             more = min(need.tail, 1 + free // multiple * multiple, need.room) - 1
             tails[index] += more
             free -= _padded(1 + more, multiple) - multiple
-    chunk = min(chunk, free) // multiple * multiple
-    for index, need in enumerate(needs):
-        if not need.streaming:
-            tails[index] = min(need.tail, chunk, need.room)
-            taken = _padded(tails[index], multiple)
-            chunk -= taken
-            free -= taken
+    for index, rows in _prefill(needs, min(chunk, free) // multiple * multiple, multiple).items():
+        tails[index] = rows
+        free -= _padded(rows, multiple)
     shares = []
     for need, tail in zip(needs, tails, strict=True):
         nodes = 0
@@ -178,6 +175,20 @@ def share(
             free -= _padded(tail + nodes, multiple) - _padded(tail, multiple)
         shares.append(Share(tail, nodes, _padded(tail + nodes, multiple) - tail - nodes))
     return shares
+
+
+def _prefill(needs: Sequence[RowDemand], chunk: int, multiple: int) -> dict[int, int]:
+    """Rows of each prompt, together and padded at most `chunk`, which is a multiple of `multiple`."""
+    taken = {index: 0 for index, need in enumerate(needs) if not need.streaming}
+    if not taken:
+        return {}
+    half = min(chunk, _padded(-(-chunk // 2), multiple))
+    shortest = sorted(taken, key=lambda index: needs[index].tail)
+    for index, most in [(min(taken), half), *((index, chunk) for index in shortest)]:
+        need, rows = needs[index], taken[index]
+        others = sum(_padded(each, multiple) for at, each in taken.items() if at != index)
+        taken[index] = max(rows, min(need.tail, need.room, most, chunk - others))
+    return taken
 
 
 def _padded(rows: int, multiple: int) -> int:

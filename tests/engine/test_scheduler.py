@@ -53,6 +53,34 @@ def test_a_decode_is_shared_lawfully(
     )
 
 
+@given(NEEDS, st.sampled_from([1, 2, 4, 8]), st.integers(0, 512))
+def test_half_of_a_chunk_is_the_oldest_prompts_and_the_shortest_come_next(
+    needs: list[RowDemand], multiple: int, chunk: int
+) -> None:
+    """What the oldest leaves is the others' as well, and no row is left while a prompt waits."""
+    shares = share(needs, max_rows=10_000, chunk=chunk, multiple=multiple)
+
+    chunk -= chunk % multiple
+    prompts = [pair for pair in zip(needs, shares, strict=True) if pair[0].tail > 1]
+    for need, part in prompts[:1]:
+        assert part.tail >= min(need.tail, need.room, chunk // 2)
+    waiting = [need.tail for need, part in prompts if part.tail < min(need.tail, need.room)]
+    if waiting:
+        assert sum(part.rows for _, part in prompts) == chunk
+    for need, part in prompts[1:]:
+        assert part.tail == 0 or need.tail <= min(waiting, default=need.tail)
+
+
+@given(st.integers(2, 400), st.lists(st.integers(2, 100_000), min_size=1, max_size=6))
+def test_a_question_waits_for_no_long_text(question: int, texts: list[int]) -> None:
+    """It is read at half of a chunk's rows at least, where texts before it are longer."""
+    left = [*(question + text for text in texts), question]
+    for _ in range(-(-question // 32)):
+        shares = share([RowDemand(max(1, tail)) for tail in left], max_rows=512, chunk=64)
+        left = [tail - part.tail for tail, part in zip(left, shares, strict=True)]
+    assert left[-1] <= 0
+
+
 @given(st.integers(0, 3000), st.integers(1, 64), st.sampled_from([1, 2, 3, 4, 8, 16]))
 def test_rows_that_have_room_end_in_the_block_where_each_would_end_alone(
     start: int, count: int, multiple: int
@@ -75,7 +103,7 @@ def test_rows_that_have_room_end_in_the_block_where_each_would_end_alone(
 
 @given(NEEDS, st.sampled_from([1, 2, 4]))
 def test_every_prompt_is_read_in_the_end(needs: list[RowDemand], multiple: int) -> None:
-    """Sharing again and again finishes all prefill, oldest first."""
+    """Sharing again and again finishes all prefill."""
     left = [need.tail for need in needs]
     for _ in range(4000):
         if all(tail == 1 for tail in left):
