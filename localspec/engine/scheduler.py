@@ -178,7 +178,7 @@ def share(
 
 
 def _prefill(needs: Sequence[RowDemand], chunk: int, multiple: int) -> dict[int, int]:
-    """Rows of each prompt, together and padded at most `chunk`, which is a multiple of `multiple`."""
+    """Rows of each prompt; padded and together at most `chunk`, a multiple of `multiple`."""
     taken = {index: 0 for index, need in enumerate(needs) if not need.streaming}
     if not taken:
         return {}
