@@ -57,7 +57,7 @@ def test_a_decode_is_shared_lawfully(
 def test_half_of_a_chunk_is_the_oldest_prompts_and_the_shortest_come_next(
     needs: list[RowDemand], multiple: int, chunk: int
 ) -> None:
-    """What the oldest leaves is the others' as well, and no row is left while a prompt waits."""
+    """The others also get the rows that it leaves, and no row is left while a prompt waits."""
     shares = share(needs, max_rows=10_000, chunk=chunk, multiple=multiple)
 
     chunk -= chunk % multiple
