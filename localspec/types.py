@@ -156,14 +156,15 @@ class Verified:
 class Row:
     """One position to decode: `token` at `position` of `slot`, with logits or without.
 
-    It attends to the rows before it that are on its first branch; what a slot holds is on all.
+    It follows the row of its slot that stands `back` rows before it in the same forward, and the
+    first one what the slot holds. It attends to that and to all that this follows.
     """
 
     token: Token
     position: int
     slot: int
     wants_logits: bool = False
-    branches: tuple[int, ...] = (0,)
+    back: int = 1
 
 
 def _untapped() -> None:
@@ -268,14 +269,14 @@ class Copying(Backend, Protocol):
 
 @runtime_checkable
 class Branching(Backend, Protocol):
-    """A backend whose forwards verify trees."""
+    """A backend whose forwards may verify trees."""
 
     @property
-    def branches(self) -> int:
-        """How many branches a slot's rows may have; 1 where it verifies chains alone."""
+    def trees(self) -> bool:
+        """Whether a row may follow another one than the row before it."""
 
-    def keep(self, slot: int, branch: int, length: int) -> int:
-        """Go on with a branch of the latest forward, `length` tokens in all, and with no other."""
+    def keep(self, slot: int, row: int, length: int) -> int:
+        """As `truncate`; of the slot's rows in the latest forward that one and what it follows."""
 
 
 READ_ROWS = 256

@@ -92,11 +92,18 @@ def build(
     return path
 
 
-def reader(path: Path, *, seed: int = 0, like: int | None = None, noise: float = 0.0) -> Path:
+def reader(
+    path: Path,
+    *,
+    seed: int = 0,
+    like: int | None = None,
+    noise: float = 0.0,
+    quantization: gguf.GGMLQuantizationType = gguf.GGMLQuantizationType.Q4_0,
+) -> Path:
     """A model that places images in two dimensions."""
     writer, vocabulary = tiny.begun(path, "qwen2vl", seed)
     writer.add_rope_dimension_sections([2, 3, 3, 0])
-    tiny.weights(writer, vocabulary, seed=seed, like=like, noise=noise)
+    tiny.weights(writer, vocabulary, seed=seed, like=like, noise=noise, quantization=quantization)
     return tiny.ended(writer, path)
 
 

@@ -254,7 +254,7 @@ def test_few_files_call_native_code() -> None:
         if imported.module == "localspec.engine.llama.library.native"
     }
     names = {"model", "context", "slot_memory", "copies", "vectors", "fed", "pooling", "quantize"}
-    names |= {"devices", "rpc", "branches", "images"}
+    names |= {"devices", "rpc", "images"}
     assert callers == {f"localspec/engine/llama/{name}.py" for name in names}
 
 

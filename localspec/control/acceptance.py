@@ -171,13 +171,12 @@ class Acceptance:
         self,
         draft: Draft,
         chains: Iterable[Draft],
-        branches: int,
         local: SessionAcceptance | None = None,
     ) -> Draft:
         """A draft and what those chains say beside it. What was drawn from a law stays a chain."""
-        if branches == 1 or draft.drawn:
+        if draft.drawn:
             return draft.trunk()
-        return trees.grown(draft, chains, lambda signal: self.estimate(signal, local), branches)
+        return trees.grown(draft, chains, lambda signal: self.estimate(signal, local))
 
     def likely(self, local: SessionAcceptance | None) -> Callable[[Sequence[Signal]], bool]:
         """Whether a free chain may be worth another node: while all of it may well survive."""

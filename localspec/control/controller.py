@@ -221,7 +221,7 @@ class Controller:
             row = (1 + others) * self.costs.draft(name, READ_ROWS + 1, 0, view.cells) / READ_ROWS
             read = min(read, max(int(STALL_SECONDS / row), WINDOW // 2))
         rises = self._batch_cost.rises(rows, option.nodes + 1, view.cells)
-        siblings = view.branches > 1 and rate * (rises[-1] - rises[-2]) < _SIBLING
+        siblings = view.trees and rate * (rises[-1] - rises[-2]) < _SIBLING
         return Plan(option.base, name, option.budget, worth, along, read, option.skip, siblings)
 
     # --- after drafting ---------------------------------------------------------------------------
@@ -229,7 +229,9 @@ class Controller:
     def trees(self, views: Sequence[View], drafts: Sequence[Draft]) -> list[Draft]:
         """Each draft with the other free chains grafted in, the likeliest nodes first."""
         return [
-            self.acceptance.tree(draft, view.free, view.branches, view.local).head(view.budget)
+            self.acceptance.tree(draft, view.free, view.local).head(view.budget)
+            if view.trees
+            else draft.trunk()
             for view, draft in zip(views, drafts, strict=True)
         ]
 

@@ -195,8 +195,8 @@ class View:
     tokens, if known: it tells, before a draft model has read anything, whether it would agree.
     `cells` are the tokens before the draft, which every row of it looks back on. `elapsed_seconds`
     is its time since it was admitted. `asked` are the seconds that free sources took which take a
-    while. A draft may have so many `branches`. `carried` is what a neural source drafted for this
-    round already, while the target verified the last one.
+    while. A draft may be a tree where there are `trees`. `carried` is what a neural source drafted
+    for this round already, while the target verified the last one.
     """
 
     free: tuple[Draft, ...] = ()
@@ -209,7 +209,7 @@ class View:
     cells: int = 0
     elapsed_seconds: float = 0.0
     asked: Mapping[str, float] = field(default_factory=dict)
-    branches: int = 1
+    trees: bool = False
     carried: Draft = field(default_factory=Draft)
     decision: Decision = field(default_factory=Decision)
 

@@ -1,7 +1,6 @@
-"""Drafts as trees: which rows they take, how likely nodes are, which of them come first. Pure.
+"""Drafts as trees: how deep and how likely nodes are, which of them come first. Pure.
 
-A tree is verified along branches. Branch 0 follows first children; every other child of a node
-begins one more. So a chain is a tree with one branch, and nothing here knows chains.
+Its trunk follows first children. A chain is a tree too, and nothing here knows chains.
 """
 
 from __future__ import annotations
@@ -10,31 +9,6 @@ import heapq
 from collections.abc import Callable, Iterable, Sequence
 
 from localspec.types import Draft, Signal, Token
-
-
-def begun(parents: Sequence[int]) -> list[int]:
-    """The branch that each node goes on with or begins."""
-    found: list[int] = []
-    parted: set[int] = set()
-    count = 1
-    for parent in parents:
-        if parent in parted:
-            found.append(count)
-            count += 1
-        else:
-            parted.add(parent)
-            found.append(found[parent] if parent >= 0 else 0)
-    return found
-
-
-def through(parents: Sequence[int]) -> list[tuple[int, ...]]:
-    """The branches that run through the root, and through each node; the first is its own."""
-    own = begun(parents)
-    found = [{branch} for branch in own]
-    for node in range(len(parents) - 1, -1, -1):
-        if parents[node] >= 0:
-            found[parents[node]] |= found[node]
-    return [tuple(range(1 + max(own, default=0))), *(tuple(sorted(each)) for each in found)]
 
 
 def depths(parents: Sequence[int]) -> list[int]:
@@ -56,13 +30,6 @@ def path(draft: Draft, tokens: Sequence[Token]) -> list[int]:
             nodes.append(node)
             last = node
     return nodes
-
-
-def within(draft: Draft, branches: int) -> Draft:
-    """The part of a draft that is on its first branches, so many at most."""
-    if max(own := begun(draft.parents), default=0) < branches:
-        return draft
-    return picked(draft, [node for node, branch in enumerate(own) if branch < branches])
 
 
 def picked(draft: Draft, nodes: Sequence[int]) -> Draft:
@@ -115,17 +82,15 @@ def survival(draft: Draft, estimate: Callable[[Signal], float]) -> list[float]:
     return found
 
 
-def grown(
-    draft: Draft, chains: Iterable[Draft], estimate: Callable[[Signal], float], branches: int
-) -> Draft:
-    """A draft with those chains grafted in, the likeliest nodes first, on so many branches at most.
+def grown(draft: Draft, chains: Iterable[Draft], estimate: Callable[[Signal], float]) -> Draft:
+    """A draft with those chains grafted in, the likeliest nodes first.
 
     So what is cut from its end are the nodes of least joint probability: EAGLE-2's reranking (Li et
     al., arXiv 2406.16858). A draft that nothing parts from stays as it is.
     """
     for each in chains:
         draft = grafted(draft, each)
-    if not any(begun(draft.parents)):
+    if draft.trunk() is draft:
         return draft
     alive = survival(draft, estimate)
     children: dict[int, list[int]] = {}
@@ -139,4 +104,4 @@ def grown(
         order.append(node)
         for child in children.get(node, ()):
             heapq.heappush(heap, (-alive[child], child))
-    return within(picked(draft, order), branches)
+    return picked(draft, order)

@@ -142,4 +142,4 @@ class Batcher:
         if more > room:
             return []
         places = range(last.position + 1, last.position + 1 + more)
-        return [replace(last, position=place, branches=last.branches[:1]) for place in places]
+        return [replace(last, position=place, back=1) for place in places]

@@ -23,11 +23,11 @@ def rows_of(session: Session, share: Share, draft: Draft, multiple: int) -> list
     positions += range(start + len(tokens), start + len(tokens) + share.padding)
     tokens += tokens[-1:] * share.padding
     wanted = first_wanted(share, multiple) if share.tail == session.tail else share.rows
-    root, *nodes = trees.through(draft.parents)
-    branches = [*[root] * share.tail, *nodes, *[(nodes or [root])[-1]] * share.padding]
+    nodes = [node - parent for node, parent in enumerate(draft.parents)]
+    backs = [*[1] * share.tail, *nodes, *[1] * share.padding]
     return [
-        Row(token, position, session.slot, index >= wanted, on)
-        for index, (token, position, on) in enumerate(zip(tokens, positions, branches, strict=True))
+        Row(token, position, session.slot, index >= wanted, back)
+        for index, (token, position, back) in enumerate(zip(tokens, positions, backs, strict=True))
     ]
 
 

@@ -145,7 +145,7 @@ class Session:
     `likelihoods` are those of the tokens not taken yet, where the request asks for them.
     `dropped` tokens of its text were forgotten by shifts of the context. Only its first `sound`
     tokens have the memory that reading them anew would give, once there are any dropped.
-    `branch` of the latest forward is the one that its text went on with.
+    `row` is the one of its rows in the latest forward that its text went on with.
     `origin` is where the `cached_tokens` came from. `carried` was drafted for the next round while
     the target verified the last one. `untold` is what its drafters learn of the latest round before
     they are asked again (`tell`): while the next forward runs, where they are not.
@@ -164,7 +164,7 @@ class Session:
     likelihoods: list[Likelihood] = field(default_factory=list)
     finish: FinishReason | None = None
     undone: int = 0
-    branch: int = 0
+    row: int = 0
     dropped: int = 0
     sound: int = 0
     origin: Origin = "slot"
@@ -283,9 +283,8 @@ class Session:
     def commit(self, draft: Draft, verdict: Verified) -> list[Token]:
         """Append what the target kept; returns it. The new last token is not decoded yet."""
         kept = [draft.tokens[node] for node in verdict.accepted]
+        self.row = self.tail + (verdict.accepted[-1] if verdict.accepted else -1)
         self.cached, self.undone = len(self.tokens) + len(kept), 0
-        last = verdict.accepted[-1:]
-        self.branch = trees.begun(draft.parents)[last[0]] if last else 0
         kept.append(verdict.token)
         self.tokens += kept
         return kept

@@ -19,7 +19,6 @@ from localspec.engine.speculation.states import FeatureHead, Prediction
 from localspec.machine import History, Host, Machine
 from localspec.types import (
     Backend,
-    Branching,
     Draft,
     FedBackend,
     FedOutput,
@@ -190,16 +189,6 @@ class SimulatedBackend:
     def truncate(self, slot: int, length: int) -> int:
         """Delegate to the backend; charges no time."""
         return self._backend.truncate(slot, length)
-
-    @property
-    def branches(self) -> int:
-        """The backend's own value."""
-        return self._backend.branches if isinstance(self._backend, Branching) else 1
-
-    def keep(self, slot: int, branch: int, length: int) -> int:
-        """Delegate to the backend; charges no time."""
-        assert isinstance(self._backend, Branching)  # noqa: S101 - or there were no branches
-        return self._backend.keep(slot, branch, length)
 
     def checkpoint(self, slot: int, *, lasting: bool = False) -> None:
         """Delegate to the backend; charges no time."""

@@ -128,8 +128,8 @@ class Engine(SlotTexts):
         self._undo = StateCopies(self.target, shape.rollback, self.clock)
         trims = shape.rollback == "trim"
         self.prefix_sharing = PrefixSharing(self.target, self._slots, self._sessions, trims=trims)
-        trees = self.target if isinstance(self.target, Branching) and shape.mixes else None
-        self._drafting.branches = trees.branches if trees else 1
+        able = isinstance(self.target, Branching) and self.target.trees
+        self._drafting.trees = able and shape.mixes
 
     # --- sessions ---------------------------------------------------------------------------------
 

@@ -365,9 +365,6 @@ class Loader:
             lazy=planning.own().lazy(placement, on_cpu=model.on_cpu),
             snapshots=self.plan.snapshots if stage == "target" else 0,
             adapts=stage == "target",
-            # On a device another count of sequences needs a new graph, which may take longer than
-            # the forward: until that is priced there, drafts are chains.
-            branching=stage == "target" and model.on_cpu and not self.command.machine,
         )
         self._parts.callback(context.close)
         self._holds(stage, context.buffers)

@@ -167,7 +167,6 @@ def opened(
             rows=ROWS,
             streams=strict,
             snapshots=snapshots,
-            branching=True,
             adapts=model is target,
         )
         for model in (target, draft)

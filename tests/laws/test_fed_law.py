@@ -91,9 +91,8 @@ def mtp(folder: Path, kind: str, by: heads.By, *, strict: bool = True) -> Iterat
     ) as harness:
         model = Model.load(target, predicts=True)
         memory = Context.open(
-            model, alone, slots=SLOTS, context=256, rows=64, streams=strict, snapshots=snapshots,
-            branching=True,
-        )  # fmt: skip
+            model, alone, slots=SLOTS, context=256, rows=64, streams=strict, snapshots=snapshots
+        )
         memory.find_rollback()
         assert memory.snapshots == snapshots
         assert memory.show()

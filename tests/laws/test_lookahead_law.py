@@ -32,10 +32,9 @@ class Spare(FixedDepth):
         super().__init__(depth, extend)
         self._most = most
         self._random = np.random.default_rng(3)
-        self.branches = 1
 
     def trees(self, views: Sequence[View], drafts: Sequence[Draft]) -> list[Draft]:
-        """A second choice behind the text, where branches are verified."""
+        """A second choice behind the text, where trees are verified."""
         return [
             Draft(
                 (*draft.tokens, 97),
@@ -43,7 +42,7 @@ class Spare(FixedDepth):
                 (*draft.signals, draft.signals[0]),
                 (*draft.laws, None),
             )
-            if view.branches > 1 and draft and len(draft) < view.budget and draft.tokens[0] != 97
+            if view.trees and draft and len(draft) < view.budget and draft.tokens[0] != 97
             else draft
             for view, draft in zip(views, drafts, strict=True)
         ]

@@ -11,6 +11,7 @@ DRAFTING, SLOTS = "localspec/engine/speculation/drafting.py", "localspec/engine/
 ROLLBACK, CONTEXT = "localspec/engine/kv/rollback.py", "localspec/engine/llama/context.py"
 SHORTLIST = "laws/test_shortlist_law.py::"
 STATES = "laws/test_states_law.py::"
+TREES = "laws/test_trees_law.py::"
 TAPS = "laws/test_taps_law.py::"
 SLOT_MEMORY = "localspec/engine/llama/slot_memory.py"
 SNAPSHOT_LAW = "laws/test_state_rollback_law.py::"
@@ -86,6 +87,27 @@ ENGINE = [
         "            if (wanted := session.cached) < there:",
         "            if (wanted := session.cached) > there:",
         ("laws/test_lossless.py::test_a_request_may_choose_its_drafters_and_its_depth",),
+    ),
+    Mutant(
+        "trees: siblings see each other",
+        SLOT_MEMORY,
+        "[row.back for row in rows] if self._forks else []",
+        "[1 for row in rows] if self._forks else []",
+        (TREES + "test_each_node_sees_its_ancestors_alone",),
+    ),
+    Mutant(
+        "trees: losers stay",
+        SLOT_MEMORY,
+        '            ours.call("keep", None, c_void_p(self._memory), c_int32(slot), c_int32(row))',
+        "            pass",
+        (TREES + "test_each_node_sees_its_ancestors_alone",),
+    ),
+    Mutant(
+        "trees: each node follows the row before it",
+        "localspec/engine/rows.py",
+        "[node - parent for node, parent in enumerate(draft.parents)]",
+        "[1 for node, parent in enumerate(draft.parents)]",
+        (TREES + "test_any_tree_gives_the_tokens_of_plain_decoding",),
     ),
     Mutant(
         "rollback: drafts are verified without a copy of the state",

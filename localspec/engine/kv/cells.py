@@ -73,7 +73,7 @@ class Cells:
         return min(self._room(held), self.most)
 
     def _with(self, rows: Sequence[Row]) -> list[int]:
-        """The cells of each slot once these rows are decoded: branches have cells of their own."""
+        """The cells of each slot once these rows are decoded: siblings have cells of their own."""
         held, begun = list(self.held), set[int]()
         for row in rows:
             if row.slot not in begun:

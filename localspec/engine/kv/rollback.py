@@ -366,7 +366,6 @@ class StateCopies:
 
     def _back_to(self, session: Session, length: int) -> int:
         """Forget what is not the session's text; how many tokens remain."""
-        if session.branch:
-            assert isinstance(self._target, Branching)  # noqa: S101 - or there were no branches
-            return self._target.keep(session.slot, session.branch, length)
+        if isinstance(self._target, Branching):
+            return self._target.keep(session.slot, session.row, length)
         return self._target.truncate(session.slot, length)

@@ -15,7 +15,6 @@ from localspec.engine.kv.cells import KEPT_CELLS, Cells
 from localspec.engine.kv.places import SlotPositions
 from localspec.engine.kv.rollback import Checkpoints, Rollback, Snapshots
 from localspec.engine.llama.batch import fill
-from localspec.engine.llama.branches import MOST, Branches
 from localspec.engine.llama.copies import Copies
 from localspec.engine.llama.cores import performance_cores
 from localspec.engine.llama.images import seen
@@ -52,22 +51,21 @@ class Context(SlotMemory, VectorContext):
         context: int,
         *,
         lazy: bool,
-        branching: bool = False,
         adapts: bool = False,
     ) -> None:
         self._params = params
         self._cells = cells
-        self._lazy, self._branching = lazy, branching and not model.has_state
+        self._lazy = lazy
         self._context = context
         self.model = model
         self.n_vocab = model.n_vocab
         self.n_slots = len(cells.held)
         self.max_rows = int(params.n_ubatch)
-        self._outputs = int(params.n_outputs_max)
         self.rollback: Rollback = "restore" if model.has_state else "trim"
         self._checkpoints = Checkpoints()
         self._snapshots = Snapshots()
         self._places = SlotPositions()
+        self._forks = {}
         self._copies = Copies(lambda: self._handle, model)
         self._team: ThreadTuner | None = None
         self._words: Shortlist | None = None
@@ -77,7 +75,7 @@ class Context(SlotMemory, VectorContext):
         self.waits = not model.on_cpu
         self.meanwhile: Callable[[], None] = lambda: None
         self._make()
-        self._batch = native.llama_batch_init(self.max_rows, 0, MOST)
+        self._batch = native.llama_batch_init(self.max_rows, 0, 1)
 
     @classmethod
     def open(  # noqa: PLR0913 — llama_context_params has sixty
@@ -94,7 +92,6 @@ class Context(SlotMemory, VectorContext):
         most_cells: int | None = None,
         lazy: bool = False,
         snapshots: int = 0,
-        branching: bool = False,
         adapts: bool = False,
     ) -> Context:
         """A context for `slots` sessions of at most `context` tokens each.
@@ -114,7 +111,6 @@ class Context(SlotMemory, VectorContext):
                 host; not without flash attention, whose values stand across all cells.
             snapshots: States that a forward leaves of each slot besides the last one, where the
                 memory is a state and llama.cpp knows how; less than `rows` - 1.
-            branching: Forwards may verify trees, where slots share cells and have no state.
             adapts: Forwards have the model's LoRA adapters, at first each with a scale of 1.
 
         Raises:
@@ -134,17 +130,12 @@ class Context(SlotMemory, VectorContext):
         params.swa_full = True  # a windowed cache cannot forget a rejected draft
         params.n_rs_seq = snapshots
         there = Cells(slots, now, most_cells or now, streams=streams)
-        more = {"lazy": lazy, "branching": branching, "adapts": adapts}
-        return cls(model, params, there, context, **more)
+        return cls(model, params, there, context, lazy=lazy, adapts=adapts)
 
     def _make(self) -> None:
         """The native context, with as many cells as `_cells` says. Raises ModelError."""
         cells = self._cells
         self._params.n_ctx = cells.most if self._lazy else cells.now
-        able = self._branching and not self.streams
-        self._branches = Branches(self.n_slots, self._places, able=able)
-        self._params.n_seq_max = self.n_slots * self._branches.most
-        self._params.n_outputs_max = max(self._params.n_seq_max, self._outputs)
         try:
             self._handle, buffers = made(self.model, self._params)
         except OutOfMemory:
@@ -159,6 +150,10 @@ class Context(SlotMemory, VectorContext):
             for each in buffers
         ]
         self._memory = native.llama_get_memory(self._handle)
+        # What trees bring on a device nobody has measured.
+        able = self.model.on_cpu and not self.streams and ours.trees
+        memory = ctypes.c_void_p(self._memory)
+        self.trees = able and bool(ours.call("trees", ctypes.c_bool, memory))
         self._snapshots = Snapshots(native.llama_n_rs_seq(self._handle))
         self._vectors.begin(self._handle)
         self._adapt()
@@ -273,8 +268,7 @@ class Context(SlotMemory, VectorContext):
         """One forward over all rows (llama_decode).
 
         Args:
-            rows: At most `max_rows`; the rows of one slot in order of position, on branches each
-                after that which it follows. The first of a slot is on all that it has here.
+            rows: At most `max_rows`; those of one slot each behind the one that it follows.
 
         Returns:
             Views of llama.cpp's own buffers, overwritten by the next call (`Vectors`).
@@ -285,7 +279,7 @@ class Context(SlotMemory, VectorContext):
         """
         wanted = self._fill(self._places.placed(rows))
         self._make_room(rows)
-        self._branches.prepare(self._memory, rows)
+        self._shape(rows)
         self._vectors.prepare(len(rows), wanted)
         if self._words is not None:
             self._words.read(row.token for row in rows)
@@ -317,7 +311,7 @@ class Context(SlotMemory, VectorContext):
             raise EngineError(f"{given.shape} vectors are not rows of this model.")
         self._fill(self._places.placed(places))
         self._make_room(places)
-        self._branches.prepare(self._memory, places)
+        self._shape(places)
         self._vectors.hide()
         first = self._places.of(slot, image.start)
         code = seen(self._handle, self._batch, given, image, rows, first)
@@ -389,9 +383,10 @@ class Context(SlotMemory, VectorContext):
         """Write `rows` into the batch, checked; how many of them want logits."""
         if not 0 < len(rows) <= self.max_rows:
             raise EngineError(f"{len(rows)} rows do not fit a batch of {self.max_rows}.")
-        if sum(row.wants_logits for row in rows) > self._outputs:
-            raise EngineError(f"More than {self._outputs} of {len(rows)} rows want logits.")
-        return fill(self._batch, rows, self._branches, tokens=self.n_vocab, slots=self.n_slots)
+        most = self._params.n_outputs_max
+        if sum(row.wants_logits for row in rows) > most:
+            raise EngineError(f"More than {most} of {len(rows)} rows want logits.")
+        return fill(self._batch, rows, tokens=self.n_vocab, slots=self.n_slots)
 
     def arrange(
         self, *, streams: bool, context: int, cells: int, most_cells: int, snapshots: int = 0

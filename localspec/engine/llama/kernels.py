@@ -68,6 +68,11 @@ class KernelInfo:
         return self._function("tap") is not None
 
     @property
+    def trees(self) -> bool:
+        """Whether rows of one sequence can be a tree, memory allowing (`trees.cmake`)."""
+        return self._function("trees") is not None
+
+    @property
     def exits(self) -> bool:
         """Whether forwards can leave the model before its last layers (`states.cmake`)."""
         return self._function("leave_early") is not None

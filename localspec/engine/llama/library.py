@@ -120,8 +120,9 @@ def build_info() -> str:
     ROWS is the instruction set of LocalSpec's own kernels (`native/rows.cpp`), where they are used,
     TILES from how many rows on those are tiles of bf16 (`native/bf16.h`), where they are,
     GRAPHS a graph for each row count (`native/graphs.cmake`), CELLS that those of a KV cache take
-    memory when they are used (`native/cells.cmake`), and STATES that hidden states and inputs of
-    layers can be had of any forward (`native/states.cmake`).
+    memory when they are used (`native/cells.cmake`), STATES that hidden states and inputs of
+    layers can be had of any forward (`native/states.cmake`), and TREES that a forward can verify a
+    tree (`native/trees.cmake`).
     """
     info: bytes = native.llama_print_system_info()
     added = f" ROWS = {ours.kernels} |" if ours.kernels else ""
@@ -129,6 +130,7 @@ def build_info() -> str:
     added += " GRAPHS = 1 |" if ours.graphs else ""
     added += " CELLS = 1 |" if ours.cells else ""
     added += " STATES = 1 |" if ours.states else ""
+    added += " TREES = 1 |" if ours.trees else ""
     return f"llama-cpp-python {version('llama-cpp-python')}; {info.decode().strip()}{added}"
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from ctypes import c_int32, c_void_p
 from typing import Any
 
 import numpy as np
@@ -11,9 +12,8 @@ import numpy as np
 from localspec.engine.kv.cells import Cells
 from localspec.engine.kv.places import SlotPositions
 from localspec.engine.kv.rollback import Checkpoints, Rollback, Snapshots, Stored
-from localspec.engine.llama.branches import Branches
 from localspec.engine.llama.copies import STATE_ONLY, Copies
-from localspec.engine.llama.library import native
+from localspec.engine.llama.library import native, ours
 from localspec.errors import EngineError, NoRoom
 from localspec.types import Floats, ForwardOutput, Row
 
@@ -31,7 +31,10 @@ class SlotMemory(ABC):
 
     n_slots: int
     rollback: Rollback
-    _branches: Branches
+    trees: bool
+    """Whether a row may follow another one than the row before it: not with streams or states."""
+    _forks: dict[int, int]
+    """By slot: before this position the rows of the latest forward follow each other."""
     _cells: Cells
     _checkpoints: Checkpoints
     _copies: Copies
@@ -64,7 +67,7 @@ class SlotMemory(ABC):
         latest checkpoint before, or forgets all. Cells that stand beside a state (hybrid models)
         are cut to the same length.
         """
-        kept = min(length, self._cells.held[slot])
+        kept = min(length, self._cells.held[slot], self._forks.get(slot, length))
         if kept < self._cells.held[slot] and slot in self._copies.partial:
             kept = 0
         if not kept:
@@ -75,7 +78,6 @@ class SlotMemory(ABC):
         elif back:
             self._snapshots.lose(slot)
             kept = self._restored(slot, kept)
-        self._branches.cut(self._memory, slot, kept)
         if not native.llama_memory_seq_rm(self._memory, slot, self._places.of(slot, kept), -1):
             raise EngineError(f"The memory of slot {slot} cannot go back to {kept}.")
         self._cells.cut(slot, kept)
@@ -83,19 +85,25 @@ class SlotMemory(ABC):
         self._checkpoints.cut(slot, kept)
         return kept
 
-    @property
-    def branches(self) -> int:
-        """How many branches a slot's rows may have; 1 where only chains are verified.
-
-        One for streams, whose cells are their own, and for a state, which has no cells.
-        """
-        return self._branches.most
-
-    def keep(self, slot: int, branch: int, length: int) -> int:
-        """Go on with a branch of the latest forward, `length` tokens in all, and with no other."""
-        if branch:
-            self._branches.keep(self._memory, slot, branch, length)
+    def keep(self, slot: int, row: int, length: int) -> int:
+        """As `truncate`; of the slot's rows in the latest forward that one and what it follows."""
+        if self._forks.pop(slot, None) is not None:
+            ours.call("keep", None, c_void_p(self._memory), c_int32(slot), c_int32(row))
         return self.truncate(slot, length)
+
+    def _shape(self, rows: Sequence[Row]) -> None:
+        """Before a forward: tell llama.cpp which of these rows follows which."""
+        self._forks = {}
+        for row in rows:
+            if row.back != 1:
+                self._forks[row.slot] = min(row.position, self._forks.get(row.slot, row.position))
+        if not self.trees:
+            if self._forks:
+                raise EngineError("Rows of a tree need a memory that can hold trees.")
+            return
+        back = [row.back for row in rows] if self._forks else []
+        given = (c_int32 * len(back))(*back)
+        ours.call("tree", None, c_void_p(self._memory), given, c_int32(len(back)))
 
     def _restored(self, slot: int, length: int) -> int:
         """Bring back the state of so many tokens, or of fewer; of how many."""
@@ -126,7 +134,6 @@ class SlotMemory(ABC):
 
         In one cache the cells belong to both (llama_memory_seq_cp); streams are copied, bit by bit.
         """
-        self._branches.cut(self._memory, slot, 0)
         native.llama_memory_seq_rm(self._memory, slot, 0, -1)
         if not self._cells.streams:
             end = self._places.of(source, length)
@@ -229,7 +236,7 @@ class SlotMemory(ABC):
         native.llama_memory_clear(self._memory, True)
         self._cells.held = [0] * self.n_slots
         self._places = SlotPositions()
-        self._branches = Branches(self.n_slots, self._places, able=self._branches.most > 1)
+        self._forks.clear()
         self._checkpoints = Checkpoints(self._checkpoints.most_bytes)
         self._snapshots = Snapshots(self.snapshots)
 

@@ -9,7 +9,6 @@ from dataclasses import replace
 from functools import partial
 
 from localspec.control.round import Drafted, Neural, Plan, Policy, View
-from localspec.control.trees import within
 from localspec.engine.block_max import BlockMax
 from localspec.engine.images import words
 from localspec.engine.session import Session
@@ -72,8 +71,8 @@ class Drafting:
         self.policy = policy
         self._n_vocab = n_vocab
         self._max_draft = max_draft
-        self.branches = 1
-        """On how many branches a draft is verified, where its noise allows a tree."""
+        self.trees = False
+        """Whether a draft may be a tree, where its noise allows one."""
         self._clock = clock
 
     def open(self, session: Session) -> None:
@@ -201,7 +200,10 @@ class Drafting:
             for index, tail in zip(asking, tails, strict=True):
                 drafts[index] = drafts[index].then(tail)
         drafts = self.policy.trees(views, drafts)
-        drafts = [within(draft, view.branches) for draft, view in zip(drafts, views, strict=True)]
+        drafts = [
+            draft if view.trees else draft.trunk()
+            for draft, view in zip(drafts, views, strict=True)
+        ]
         cuts = self.policy.cut(views, drafts, other_rows)
         heads = [draft.head(max(cut, draft.drawn)) for draft, cut in zip(drafts, cuts, strict=True)]
         heads = self._filled(sessions, views, heads, other_rows)
@@ -339,7 +341,7 @@ class Drafting:
             elapsed_seconds=self._clock() - session.meter.admitted_at,
             asked=asked,
             carried=session.carried.head(budget),
-            branches=self.branches if wish.verify == "coupled" else 1,
+            trees=self.trees and wish.verify == "coupled",
         )
 
     def budget(self, session: Session, context: int, spare: int, ahead: int = 0) -> int:
