@@ -37,7 +37,8 @@ def add(names: tuple[str, ...]) -> None:
     """Let answers be drafted from the files of FOLDER.
 
     What .gitignore names, hidden files, links, files without text or with secrets, and files over
-    1 MiB are left out. The daemon reads the folder while it is idle, and again when it changes.
+    1 MiB are left out; your home as a whole is refused. The daemon reads the folder while it is
+    idle, and again when it changes.
 
     Example: localspec corpus add ~/src/project
     """
@@ -45,7 +46,7 @@ def add(names: tuple[str, ...]) -> None:
     new: list[str] = []
     for name in map(_named, names):
         if why := folders.unusable(name):
-            raise RequestError(why, fix="Name a folder of yours that can be read.")
+            raise RequestError(why, fix="localspec corpus add ~/src/project")
         if any(_same(name, each) for each in (*known, *new)):
             click.echo(hung("", f"{escaped(name)} is there already", columns()))
             continue

@@ -75,6 +75,8 @@ def unusable(folder: str) -> str:
             return f"{shown} is a link that leads out of your home, to {escaped(str(real))}."
         if not real.is_dir():
             return f"{shown} is not a folder."
+        if own.is_relative_to(real):
+            return f"{shown} holds all of your home; name a folder inside it, such as ~/src."
         with os.scandir(real):
             pass
     except (OSError, ValueError, RuntimeError, LocalSpecError) as error:

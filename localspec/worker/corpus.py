@@ -83,6 +83,7 @@ class CorpusIndex:
         self._due_at = 0.0
         self._looked = False
         self._why = ""
+        self._warned: frozenset[str] = frozenset()
         self._take()
 
     @property
@@ -117,7 +118,7 @@ class CorpusIndex:
             self._building = None
             self._looked, self._due_at = True, now + RESCAN_SECONDS
             self._why = f"cannot be written: {error.strerror}"
-            _log.warning("corpus not written path=%s reason=%s", self.path, error)
+            self._warn(f"corpus not written path={self.path} reason={error}")
         return True
 
     def close(self) -> None:
@@ -146,10 +147,15 @@ class CorpusIndex:
         self._due_at = now + (WATCHED_SECONDS if watched else RESCAN_SECONDS)
         if built.changing:
             self._due_at = now + SETTLE_SECONDS
-        for each in built.found:
-            if each.why:
-                _log.warning("corpus folder: %s", each.why)
+        self._warn(*(f"corpus folder: {each.why}" for each in built.found if each.why))
         _log.info("corpus %s", self.sentence)
+
+    def _warn(self, *sentences: str) -> None:
+        """Write down what is wrong with the latest build: once for as long as it stays so."""
+        for sentence in sentences:
+            if sentence not in self._warned:
+                _log.warning("%s", sentence)
+        self._warned = frozenset(sentences)
 
 
 class _Watch(FileSystemEventHandler):

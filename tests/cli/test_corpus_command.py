@@ -74,6 +74,7 @@ def test_the_folder_that_one_is_in_can_be_added(
 
 @pytest.mark.parametrize(("name", "says"), [
     ("~/gone", "is not there"), ("~/out", "leads out of your home"), ("~/a.txt", "not a folder"),
+    ("~", "holds all of your home"), ("/", "holds all of your home"),
     ("~/caf\udce9", "not UTF-8"),
 ])  # fmt: skip
 def test_a_folder_that_cannot_be_used_is_not_added(

@@ -171,6 +171,21 @@ def test_a_folder_that_cannot_be_used_has_a_sentence(
     assert not found.files
 
 
+@pytest.mark.parametrize("name", ["~", "~/", "/", "{home}", "{parent}", "{home}/src/.."])
+def test_what_holds_all_of_the_home_is_no_corpus(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    """Nobody means all of that; a folder beside the home or in it can be one."""
+    monkeypatch.setenv("HOME", str(tmp_path / "me"))
+    put(tmp_path / "me" / "src", "code")
+    put(tmp_path / "beside", "code")
+    found = walked(name.format(home=tmp_path / "me", parent=tmp_path))
+    assert "holds all of your home" in found.why
+    assert not found.files
+    for other in ("~/src", str(tmp_path / "beside")):
+        assert [Path(file.path).name for file in walked(other).files] == ["code"]
+
+
 def test_a_name_that_is_not_utf8_is_left_out(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -178,6 +178,29 @@ def test_an_index_that_cannot_be_written_is_told_and_tried_again(home: Path) -> 
     assert "1 files" in index.sentence
 
 
+def test_what_is_wrong_with_a_folder_is_written_down_once(
+    home: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Until it is right, and then wrong again: folders are looked at every minute."""
+    folder = home / "gone"
+
+    index = CorpusIndex(["~/gone", "~/src"], Letters(), watch=False)
+    now = 0.0
+
+    def looked(times: int) -> int:
+        nonlocal now
+        for _ in range(times):
+            finished(index, now)
+            now += RESCAN_SECONDS
+        return caplog.text.count("~/gone is not there")
+
+    assert looked(3) == 1
+    folder.mkdir()
+    assert looked(1) == 1
+    folder.rmdir()
+    assert looked(3) == 2
+
+
 @pytest.mark.parametrize("damage", [b"", b"LSCORPUS", b"x" * 5000])
 def test_a_damaged_index_is_made_anew(home: Path, damage: bytes) -> None:
     """As if there were none."""
