@@ -10,8 +10,16 @@ from localspec.bench.report import Table
 from localspec.bench.results import Results, staircase
 from localspec.bench.summary import Summary
 
-LIGHT = ("#2563eb", "#d97706", "#059669", "#c026d3", "#dc2626", "#64748b")
-DARK = ("#60a5fa", "#fbbf24", "#34d399", "#e879f9", "#f87171", "#94a3b8")
+LIGHT = (
+    "#2e84de", "#5a1401", "#e89f19", "#201e5b", "#681ba5",
+    "#937383", "#8d2c42", "#2bc0cf", "#d16211", "#000eff",
+)  # fmt: skip
+DARK = (
+    "#42cf83", "#9304fb", "#f3a1fc", "#c4f107", "#b117a1",
+    "#3c9f39", "#b579ff", "#437028", "#d75dab", "#3ffcc2",
+)  # fmt: skip
+"""Found by a search: any two differ also for those who see no red, no green or no blue."""
+LIGHT_PAPER, DARK_PAPER = "#ffffff", "#14171c"
 
 STYLE = """
 body { font: 15px/1.5 system-ui, sans-serif; max-width: 62rem; margin: 2rem auto; padding: 0 1rem;
@@ -30,6 +38,7 @@ svg text { font: 12px system-ui, sans-serif; fill: var(--ink);
 .interval { stroke: var(--ink); fill: none; stroke-width: 1.2 }
 .bound { stroke: var(--ink); stroke-width: 2.5 }
 .curve { fill: none; stroke-width: 2 }
+.again { opacity: .5 } .curve.again { stroke-dasharray: 6 4 }
 .legend { display: flex; flex-wrap: wrap; gap: .2rem 1.2rem; margin: .5rem 0 }
 .legend i { display: inline-block; width: .8em; height: .8em; margin-right: .4em }
 """
@@ -63,8 +72,8 @@ def _stairs(results: Results) -> dict[str, list[tuple[int, float]]]:
 
 
 def _colours() -> str:
-    light = "--paper: #fff; --ink: #1b1f24; --soft: #57606a; --rule: #d8dee4;"
-    dark = "--paper: #14171c; --ink: #e6e8eb; --soft: #9aa4b0; --rule: #353c46;"
+    light = f"--paper: {LIGHT_PAPER}; --ink: #1b1f24; --soft: #57606a; --rule: #d8dee4;"
+    dark = f"--paper: {DARK_PAPER}; --ink: #e6e8eb; --soft: #9aa4b0; --rule: #353c46;"
     series = "".join(
         f"i.c{n} {{ background: var(--c{n}) }} svg .c{n} {{ fill: var(--c{n}) }} "
         f".s{n} {{ stroke: var(--c{n}) }}\n"

@@ -15,7 +15,8 @@ from localspec.bench.hindsight import Bin
 from localspec.bench.report import by_position
 from localspec.bench.summary import ALL, Cell, Ratio, Summary
 
-COLOURS = 6
+COLOURS = 10
+"""Of the page; a further source has the colour of an earlier one, pale and dashed."""
 WIDTH = 760
 LEFT, RIGHT, TOP, BOTTOM = 120, 96, 12, 40
 BAR, GAP = 14, 12
@@ -78,10 +79,15 @@ class Line(NamedTuple):
 def legend(labels: Sequence[str]) -> str:
     """The names of the colours, as HTML."""
     items = (
-        f'<span><i class="c{i % COLOURS}"></i>{escape(label)}</span>'
+        f'<span><i class="c{_shade(i)}"></i>{escape(label)}</span>'
         for i, label in enumerate(labels)
     )
     return f'<p class="legend">{"".join(items)}</p>'
+
+
+def _shade(place: int) -> str:
+    """The end of a source's class: its colour, and whether that had a source before."""
+    return f"{place % COLOURS}{' again' * (place >= COLOURS)}"
 
 
 def speedups(summary: Summary) -> str:
@@ -144,7 +150,7 @@ def _bar(x: Axis, y: float, colour: int, ratio: Ratio) -> str:
     middle = y + BAR / 2
     width = x(ratio.mean) - x.start
     return (
-        f'<rect class="c{colour % COLOURS}" x="{x.start:.1f}" y="{y + 1:.1f}" '
+        f'<rect class="c{_shade(colour)}" x="{x.start:.1f}" y="{y + 1:.1f}" '
         f'width="{width:.1f}" height="{BAR - 2}"/>'
         f'<path class="interval" d="M{x(ratio.low):.1f} {middle:.1f}H{x(ratio.high):.1f}'
         f'M{x(ratio.low):.1f} {middle - 3:.1f}v6M{x(ratio.high):.1f} {middle - 3:.1f}v6"/>'
@@ -217,7 +223,7 @@ def reliability(summary: Summary) -> str:
 def _dot(colour: int, px: float, py: float, one: Bin, most: int) -> str:
     radius = max(2.0, MAX_RADIUS * math.sqrt(one.count / most))
     return (
-        f'<circle class="c{colour % COLOURS}" cx="{px:.1f}" cy="{py:.1f}" r="{radius:.1f}">'
+        f'<circle class="c{_shade(colour)}" cx="{px:.1f}" cy="{py:.1f}" r="{radius:.1f}">'
         f"<title>{one.count} tokens, {one.predicted:.1%} predicted, {one.observed:.1%} observed"
         "</title></circle>"
     )
@@ -225,7 +231,7 @@ def _dot(colour: int, px: float, py: float, one: Bin, most: int) -> str:
 
 def _path(colour: int, dots: Sequence[tuple[float, float]]) -> str:
     path = "L".join(f"{px:.1f} {py:.1f}" for px, py in dots)
-    return f'<path class="curve s{colour % COLOURS}" d="M{path}"/>'
+    return f'<path class="curve s{_shade(colour)}" d="M{path}"/>'
 
 
 def _curves(lines: Sequence[Line], across: Side, upward: Side) -> str:
@@ -250,7 +256,7 @@ def _curves(lines: Sequence[Line], across: Side, upward: Side) -> str:
         dots = [(x[place], y(value)) for place, value in line.points]
         parts.append(_path(colour, dots))
         for px, py in dots:
-            parts.append(f'<circle class="c{colour % COLOURS}" cx="{px:.1f}" cy="{py:.1f}" r="3"/>')
+            parts.append(f'<circle class="c{_shade(colour)}" cx="{px:.1f}" cy="{py:.1f}" r="3"/>')
     parts.append(_text((LEFT + WIDTH - RIGHT) / 2, bottom + 36, across.label, "middle"))
     labels = legend([line.label for line in lines])
     return labels + _svg(parts, bottom + BOTTOM, f"{upward.label} by {across.label}")

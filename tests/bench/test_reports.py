@@ -8,10 +8,12 @@ from html.parser import HTMLParser
 from xml.etree import ElementTree as ET
 
 import msgspec
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from measured import MODEL, answer, results
+from numpy.typing import NDArray
 
 from localspec.bench import page, plots, report
 from localspec.bench.results import Replay, Results, staircase
@@ -216,3 +218,46 @@ def test_any_staircase_is_drawn_with_all_of_its_points(costs: dict[int, float]) 
     places = [float(text.get("x", -1)) for text in labels]
     assert labels[0].text == str(min(costs))
     assert all(right - left >= plots.LABEL for left, right in itertools.pairwise(places))
+
+
+KINDS_OF_SIGHT = {
+    "all": ((1, 0, 0), (0, 1, 0), (0, 0, 1)),
+    "no red": ((0.152, 1.053, -0.205), (0.115, 0.786, 0.099), (-0.004, -0.048, 1.052)),
+    "no green": ((0.367, 0.861, -0.228), (0.280, 0.673, 0.047), (-0.012, 0.043, 0.969)),
+    "no blue": ((1.256, -0.077, -0.179), (-0.078, 0.931, 0.148), (0.005, 0.691, 0.304)),
+}
+"""Of linear RGB, for dichromats: Machado, Oliveira and Fernandes 2009."""
+CONES = ((0.41222, 0.53633, 0.05145), (0.21190, 0.68070, 0.10740), (0.08830, 0.28172, 0.62998))
+OKLAB = ((0.21045, 0.79362, -0.00407), (1.97800, -2.42859, 0.45059), (0.02590, 0.78277, -0.80868))
+"""Linear RGB to the cones' answers, and their cube roots to a space of equal differences."""
+
+
+def linear(colour: str) -> NDArray[np.float64]:
+    """A colour of the page as linear RGB."""
+    given = np.array([int(colour[at : at + 2], 16) for at in (1, 3, 5)]) / 255
+    return np.where(given <= 0.04045, given / 12.92, ((given + 0.055) / 1.055) ** 2.4)
+
+
+def seen(colour: str, sight: str) -> NDArray[np.float64]:
+    """A colour as those people see it: distances are differences."""
+    light = np.clip(np.array(KINDS_OF_SIGHT[sight]) @ linear(colour), 0, 1)
+    return np.array(OKLAB) @ np.cbrt(np.array(CONES) @ light)
+
+
+@pytest.mark.parametrize("sight", KINDS_OF_SIGHT)
+@pytest.mark.parametrize(
+    ("palette", "paper"), [(page.LIGHT, page.LIGHT_PAPER), (page.DARK, page.DARK_PAPER)]
+)
+def test_any_two_colours_differ_for_everybody(
+    palette: tuple[str, ...], paper: str, sight: str
+) -> None:
+    """By a tenth of the way from black to white, and from the paper too."""
+    assert len(palette) == plots.COLOURS
+    for one, other in itertools.combinations((*palette, paper), 2):
+        assert np.linalg.norm(seen(one, sight) - seen(other, sight)) > 0.1, (one, other)
+
+
+def test_no_two_sources_of_a_plot_look_the_same() -> None:
+    """However many there are: those beyond the palette are pale and dashed."""
+    classes = re.findall(r'<i class="([^"]*)"', plots.legend([*map(str, range(17))]))
+    assert len(set(classes)) == 17
