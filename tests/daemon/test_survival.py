@@ -10,6 +10,7 @@ import signal
 from typing import Any
 
 import pytest
+import tiny
 
 
 def texts(lines: list[str]) -> str:
@@ -43,10 +44,13 @@ def test_an_answer_goes_on_over_three_workers(
     assert "resumes=2" in caplog.text
 
 
-def test_an_answer_never_goes_on_with_another_file(harness: Any, daemon: Any) -> None:
-    """Its model was replaced under its name, and then its worker died; the next one is answered."""
+@pytest.mark.parametrize("kind", ["target", "adapter"])
+def test_an_answer_never_goes_on_with_another_file(harness: Any, daemon: Any, kind: str) -> None:
+    """One was replaced under its name, and then the worker died; the next question is answered."""
     harness.add("swapped")
-    file = harness.models / "swapped.gguf"
+    adapter = tiny.lora(harness.root / "style.gguf", seed=7)
+    harness.configure(models={"adapters": {"swapped": {str(adapter): 1.0}}})
+    file = adapter if kind == "adapter" else harness.models / "swapped.gguf"
 
     async def scene() -> None:
         async with daemon(harness) as it:
@@ -60,6 +64,23 @@ def test_an_answer_never_goes_on_with_another_file(harness: Any, daemon: Any) ->
             assert error["code"] == "model_error"
             assert "was replaced while it answered" in error["message"]
             assert (await it.ask("say hello", model="swapped"))[0] == 200
+
+    asyncio.run(scene())
+
+
+def test_an_answer_goes_on_with_another_draft(harness: Any, daemon: Any) -> None:
+    """The target says the same with any of them."""
+    harness.add("small")
+    (harness.models / "drafts.json").write_text('{"alpha": "small"}')
+    file = harness.models / "small.gguf"
+
+    async def scene() -> None:
+        async with daemon(harness) as it, it.streaming("wait") as stream:
+            await stream.next("data: {")
+            (other := file.with_suffix(".new")).write_bytes(file.read_bytes())
+            other.replace(file)
+            os.kill(it.model().worker.pid, signal.SIGKILL)
+            assert "going on" in await stream.next(": going on")
 
     asyncio.run(scene())
 

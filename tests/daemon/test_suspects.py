@@ -22,12 +22,11 @@ from localspec.wire.messages import (
     Spent,
     Started,
 )
-from localspec_daemon.supervisor.resumption import MAX_RESUMES, Stream, digest
+from localspec_daemon.supervisor.resumption import MAX_RESUMES, Files, Stream, digest
 from localspec_daemon.supervisor.suspects import (
     MAX_FAULTS,
     REFUSAL_SECONDS,
     TRIAL_TOKENS,
-    Files,
     RefusedRequests,
     Trials,
 )

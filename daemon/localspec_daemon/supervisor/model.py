@@ -28,8 +28,8 @@ from localspec_daemon.supervisor.fallbacks import Fallbacks
 from localspec_daemon.supervisor.health import activity
 from localspec_daemon.supervisor.memory_admission import loaded
 from localspec_daemon.supervisor.restarts import CrashHistory
-from localspec_daemon.supervisor.resumption import MAX_RESUMES, Resumed, Stream
-from localspec_daemon.supervisor.suspects import Files, RefusedRequests, Trials
+from localspec_daemon.supervisor.resumption import MAX_RESUMES, Files, Resumed, Stream, deciding
+from localspec_daemon.supervisor.suspects import RefusedRequests, Trials
 from localspec_daemon.supervisor.turns import Turns
 from localspec_daemon.supervisor.worker import Exit, StreamEvent, Worker
 
@@ -272,7 +272,7 @@ class Model:
             raise self._refused_requests.add(self.files, stream.request, cause, now) from error
         if stream.crashes > MAX_RESUMES:
             raise error
-        stream.check_file(self.name, self.files[0], paths.identity(self.load.target_path))
+        stream.check_files(self.name, self.files, map(paths.identity, deciding(self.load)))
 
     def _on_event(self, event: Event) -> None:
         """Count the new tokens of a stream that is on trial."""

@@ -26,7 +26,8 @@ from localspec_daemon.supervisor.memory_admission import (
 )
 from localspec_daemon.supervisor.memory_demand import Demand
 from localspec_daemon.supervisor.model import Model, PoolServices
-from localspec_daemon.supervisor.suspects import Files, RefusedRequests
+from localspec_daemon.supervisor.resumption import Files
+from localspec_daemon.supervisor.suspects import RefusedRequests
 from localspec_daemon.supervisor.worker import COMMAND
 
 _log = logging.getLogger("localspec.pool")

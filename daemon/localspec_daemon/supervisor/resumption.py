@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
@@ -13,6 +14,7 @@ from localspec.wire import frames
 from localspec.wire.messages import (
     Delta,
     Generate,
+    Load,
     Question,
     Reading,
     Render,
@@ -23,6 +25,10 @@ from localspec.wire.messages import (
 )
 from localspec_daemon.supervisor.worker import StreamEvent
 
+FileIdentity: TypeAlias = tuple[int, int, int, int]
+"""Device, inode, size and modification time of a file: what changes when its bytes do."""
+Files: TypeAlias = tuple[FileIdentity, ...]
+"""A model's files: target, draft, head, projector and adapters, as far as it has them."""
 WorkerRequest: TypeAlias = Generate | Replay | Question | SlotAction
 
 MAX_RESUMES = 2
@@ -82,11 +88,11 @@ class Stream:
             self._sources += event.decided_by
         return event
 
-    def check_file(self, name: str, before: tuple[int, ...], now: tuple[int, ...]) -> None:
-        """Raise ModelError where an answer has begun, and the target's file is another one now."""
-        if self.begun and before != now:
+    def check_files(self, name: str, before: Files, now: Iterable[FileIdentity]) -> None:
+        """Raise ModelError where an answer has begun, and a file that decides it is another now."""
+        if self.begun and not set(now) <= set(before):
             raise ModelError(
-                f"The file of {name} was replaced while it answered, and its worker has ended: the "
+                f"A file of {name} was replaced while it answered, and its worker has ended: the "
                 "rest of the answer would be another model's.",
                 fix="Ask again.",
             )
@@ -110,6 +116,12 @@ class Stream:
             origin=self._started.origin,
         )
         return msgspec.structs.replace(request, so_far=so_far)
+
+
+def deciding(load: Load) -> list[str]:
+    """The files that decide a model's answers. Drafts decide how fast they come."""
+    files = (load.target_path, load.projector, *(each.path for each in load.adapters))
+    return [path for path in files if path]
 
 
 def digest(request: WorkerRequest) -> bytes:

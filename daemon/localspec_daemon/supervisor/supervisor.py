@@ -38,9 +38,8 @@ from localspec_daemon.supervisor.broadcast import Broadcast
 from localspec_daemon.supervisor.model import Model
 from localspec_daemon.supervisor.pool import Pool
 from localspec_daemon.supervisor.request_log import Record, Tally
-from localspec_daemon.supervisor.resumption import Resumed
+from localspec_daemon.supervisor.resumption import Files, Resumed
 from localspec_daemon.supervisor.status import Status, of_devices, of_models, of_upstreams, stage
-from localspec_daemon.supervisor.suspects import Files
 from localspec_daemon.supervisor.upstream import Upstreams
 from localspec_daemon.supervisor.worker import COMMAND, StreamEvent
 

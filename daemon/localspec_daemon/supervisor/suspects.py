@@ -9,15 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import dataclass, field
-from typing import TypeAlias
 
 from localspec.errors import Poisonous
-from localspec_daemon.supervisor.resumption import Stream, WorkerRequest, digest
+from localspec_daemon.supervisor.resumption import Files, Stream, WorkerRequest, digest
 
-FileIdentity: TypeAlias = tuple[int, int, int, int]
-"""Device, inode, size and modification time of a file: what changes when its bytes do."""
-Files: TypeAlias = tuple[FileIdentity, ...]
-"""The files of a model: its target, and its draft if it has one."""
 TRIAL_TOKENS = 16
 """New tokens that end a trial: then the request is past the place of the crash."""
 MAX_FAULTS = 2
