@@ -201,9 +201,12 @@ def _turn(dialogue: Dialogue, request: Generate) -> tuple[Turn, str]:
 
 
 def _recognised(dialogue: Dialogue, source: Source, refused: str) -> dict[str, Any]:
+    from localspec.text.formats.marks import likeness  # noqa: PLC0415 - as above
+
     known = dialogue.recognised
     warning = " ".join(dict.fromkeys(one for one in (source.note, known.warning, refused) if one))
-    return {"format": known.form.name, "why": known.why, "warning": warning or None}
+    told = {"format": known.form.name, "likeness": likeness(known.form), "why": known.why}
+    return {**told, "warning": warning or None}
 
 
 def _conversation(dialogue: Dialogue, request: Generate) -> str | None:
@@ -260,9 +263,10 @@ def _uncalled(dialogue: Dialogue, found: Mapping[str, Any], *, offers: bool) -> 
 
 
 def _print(found: Mapping[str, Any]) -> None:
-    for name in ("format", "why", "warning"):
+    told = {"format": "likeness", "why": "why", "warning": "warning"}
+    for label, name in told.items():
         if found.get(name):
-            click.echo(hung(f"{name:<10}", escaped(str(found[name])), columns()))
+            click.echo(hung(f"{label:<10}", escaped(str(found[name])), columns()))
     for name in ("conversation", "reasoning", "content"):
         if found.get(name):
             click.echo(f"\n--- {name}\n{printable(str(found[name]))}")

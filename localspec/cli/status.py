@@ -176,7 +176,9 @@ def _format_rows(model: Json) -> Iterator[tuple[str, str]]:
     """Rows about the format of a model's calls, and faults of its chat template."""
     if model.get("format"):
         warning = model.get("format_warning")
-        yield "format", model["format"] + (f": {warning}" if warning else "")
+        generic = model["format"] == "generic"
+        like = model["format"] if generic else f"like {model['format']}'s"
+        yield "format", like + (f": {warning}" if warning else "")
 
 
 def _memory_rows(model: Json) -> Iterator[tuple[str, str]]:

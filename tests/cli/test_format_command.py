@@ -56,6 +56,13 @@ def test_a_person_sees_the_format_a_conversation_and_the_parts(tmp_path: Path) -
     assert "--- call now\n{}" in read.stdout
 
 
+def test_a_format_is_not_taken_for_the_family() -> None:
+    """Jamba writes as Hunyuan does: what is shown is the way of writing, and after whom it is."""
+    shown = run(templates.STAND_INS / "jamba.jinja").stdout
+    assert "format    like hunyuan's: calls begin with <tool_calls>\n" in shown
+    assert "format    generic" in run(templates.STAND_INS / "gemma3.jinja").stdout
+
+
 @pytest.mark.parametrize(
     ("functions", "why"), [(None, "no functions are offered"), ("other", "of --tools")]
 )

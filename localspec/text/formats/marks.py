@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from localspec.text.formats.parts import Hole, Way
+from localspec.text.formats.parts import Format, Hole, Way
 from localspec.text.formats.tape import BLANK
 
 _LETTERS = 3
@@ -19,6 +19,13 @@ def opening(way: Way) -> str:
         return begin(way.opening)
     first = way.call[0]
     return begin(first) if isinstance(first, str) else "{"
+
+
+def likeness(form: Format) -> str:
+    """A format in words: several families may write as the one that it is named after."""
+    begins = f"calls begin with {opening(form.ways[0])}" if form.ways else ""
+    like = "" if form.name == "generic" else f"like {form.name}'s"
+    return ": ".join(filter(None, (like or form.name, begins)))
 
 
 def begin(mark: str) -> str:

@@ -137,7 +137,7 @@ class Format:
     """How the models of a family write.
 
     Args:
-        name: What it is called in `status`.
+        name: What it is called in `status`, after one of the families that write so.
         ways: How calls are written; the first is the template's own, others are read as well.
         thoughts: Marks around thoughts; the first are those that are written.
         thinks: The models think, although their template writes no mark of it.
