@@ -83,6 +83,7 @@ class CorpusIndex:
         self._due_at = 0.0
         self._looked = False
         self._why = ""
+        self._told = ""
         self._warned: frozenset[str] = frozenset()
         self._take()
 
@@ -148,7 +149,9 @@ class CorpusIndex:
         if built.changing:
             self._due_at = now + SETTLE_SECONDS
         self._warn(*(f"corpus folder: {each.why}" for each in built.found if each.why))
-        _log.info("corpus %s", self.sentence)
+        if self.sentence != self._told:
+            _log.info("corpus %s", self.sentence)
+        self._told = self.sentence
 
     def _warn(self, *sentences: str) -> None:
         """Write down what is wrong with the latest build: once for as long as it stays so."""
