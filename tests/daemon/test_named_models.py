@@ -105,3 +105,22 @@ def test_an_alias_stands_for_no_model_whose_state_is_changed(
             assert {path: status for path, status in got.items() if status != 404} == {}
 
     asyncio.run(scene())
+
+
+@pytest.mark.parametrize("path", ["/api/chat", "/api/generate", "/api/show", "/api/embed"])
+def test_two_names_are_refused_by_ollamas_paths_too(harness: Any, daemon: Any, path: str) -> None:
+    """Whose bodies have to name a model."""
+    bodies: dict[str, Any] = {
+        "/api/chat": CHAT,
+        "/api/generate": TEXT,
+        "/api/embed": {"input": "a"},
+    }
+
+    async def scene() -> None:
+        async with daemon(harness) as it:
+            body = bodies.get(path, {}) | {"model": "alpha", "stream": False}
+            status, answer = await it.post(f"{path}?model=nope", body)
+            assert status == 400
+            assert "one model" in answer["error"]
+
+    asyncio.run(scene())

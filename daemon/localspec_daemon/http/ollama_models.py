@@ -177,7 +177,9 @@ def ollama_handler(dialect: Dialect) -> Handler:
 
 async def _named(request: web.Request) -> NamedRequest:
     data = await body(request, request.app[SUPERVISOR].config.server.max_body_bytes)
-    return decode(data, NamedRequest)
+    asked = decode(data, NamedRequest)
+    asked.model = named(request, asked.meant)
+    return asked
 
 
 async def _entry(supervisor: Supervisor, asked: NamedRequest) -> Entry:
