@@ -1,6 +1,7 @@
 """Remembered forwards: the benchmark's prompts on a simulated machine, each forward computed once.
 
     cd tests && python -m remembered MEMORY RESULTS.json --machine h100-7b --limit 1
+    ... --sources lookup --sources lookup,model --corpus FOLDER    # these drafters alone, in turns
 
 The engine, its drafters and the policy are the real ones; target and draft model answer from a
 directory of what they said before, and compute what nothing is remembered of. So a policy is tried
@@ -12,171 +13,45 @@ likely the last bits of a logit choose.
 from __future__ import annotations
 
 import argparse
-import hashlib
+import itertools
 import json
 import math
 import pickle
 from collections import defaultdict
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, NamedTuple, Protocol, cast
+from typing import Any, NamedTuple, cast
 
-import numpy as np
 from control import simplest as policies
+from forwards import LONGEST, Computed, Remembered
 
 from localspec import drafters, paths
 from localspec.bench import tables
 from localspec.bench.suite import Prompt, builtin, choose, spec_bench
-from localspec.config import Placement
+from localspec.config import Speculation
 from localspec.control.acceptance import Acceptance
 from localspec.control.controller import Controller
 from localspec.control.costs import Costs
+from localspec.corpus import building
+from localspec.corpus.index import Index
+from localspec.drafters._translated import Translation
 from localspec.engine.exactness.classes import Shape
 from localspec.engine.routing import SPECULATING, Lengths
 from localspec.engine.session import Meter, Request
 from localspec.engine.simulation import SimulatedHardware
 from localspec.engine.step import Engine, Limits
-from localspec.machine import Machine
 from localspec.types import (
+    LOOKAHEAD,
     Drafter,
-    Floats,
-    ForwardOutput,
-    Row,
     SamplingParams,
+    SourceCount,
     SpeculationParams,
     Token,
 )
-from localspec.worker import heads
+from localspec.worker import heads, translation
 from localspec.worker.measuring import Measuring
-
-KEPT = 96
-"""Logits of a row that are remembered; all others are as unlikely as `UNLIKELY`."""
-UNLIKELY = -30.0
-_ROWS = 31
-_LONGEST = 3000
-
-
-class Said(NamedTuple):
-    """A model's answer behind a text: its likeliest tokens, their logits, and the state."""
-
-    tokens: Any
-    logits: Any
-    state: Any
-
-
-class Speaks(Protocol):
-    """Computes what is not remembered."""
-
-    def said(self, text: Sequence[Token], first: int) -> list[Said]:
-        """The answers behind `text[: first + 1]`, behind one token more, ... behind all of it."""
-
-
-class Computed:
-    """A model that is loaded when something is asked of it.
-
-    Args:
-        file: Its weights.
-        shows: Whether its states are looked at.
-    """
-
-    def __init__(self, file: Path, *, shows: bool) -> None:
-        self._file, self._shows = file, shows
-        self._context: Any = None
-        self._held: list[Token] = []
-
-    @property
-    def context(self) -> Any:
-        """Its context of one slot."""
-        if self._context is None:
-            from localspec.engine.llama.context import Context  # noqa: PLC0415 — llama.cpp comes late
-            from localspec.engine.llama.model import Model  # noqa: PLC0415 — as above
-
-            model = Model.load(self._file, Placement(), safe_kernels=False)
-            self._context = Context.open(model, slots=1, context=2 * _LONGEST, rows=256)
-            if self._shows:
-                self._context.show()
-        return self._context
-
-    def said(self, text: Sequence[Token], first: int) -> list[Said]:
-        """As `Speaks` has it."""
-        kept = 0
-        while kept < min(len(self._held), first) and self._held[kept] == text[kept]:
-            kept += 1
-        self.context.truncate(0, kept)
-        for start in range(kept, first, 256):
-            end = min(start + 256, first)
-            self.context.decode([Row(text[at], at, 0) for at in range(start, end)])
-        found: list[Said] = []
-        for start in range(first, len(text), _ROWS):
-            end = min(start + _ROWS, len(text))
-            rows = [Row(text[at], at, 0, True) for at in range(start, end)]
-            logits, shown, _ = self.context.decode(rows)
-            states = [None] * len(rows) if shown is None else shown
-            found += [_said(row, state) for row, state in zip(logits, states, strict=True)]
-        self._held = list(text)
-        return found
-
-
-def _said(row: Floats, state: Floats | None) -> Said:
-    likeliest = np.argpartition(row, -KEPT)[-KEPT:].astype(np.int32)
-    return Said(likeliest, row[likeliest].copy(), None if state is None else state.copy())
-
-
-@dataclass
-class Remembered:
-    """A `Backend` of one slot that computes nothing twice.
-
-    While it is `silent` it says nothing and computes nothing, which is enough to measure times.
-    """
-
-    speaks: Speaks
-    n_vocab: int
-    known: dict[bytes, Said] = field(default_factory=dict)
-    silent: bool = False
-    computed: int = 0
-
-    n_slots, max_rows, context = 1, 512, 2 * _LONGEST
-
-    def __post_init__(self) -> None:
-        self._text: list[Token] = []
-        self._keys = [b""]
-
-    def decode(self, rows: Sequence[Row]) -> ForwardOutput:
-        """Logits and states, from memory as far as they are there."""
-        wanted = []
-        for row in rows if not self.silent else ():
-            assert row.position == len(self._text), "a slot is read in order"
-            self._text.append(row.token)
-            key = self._keys[-1] + row.token.to_bytes(4, "little")
-            self._keys.append(hashlib.blake2b(key, digest_size=12).digest())
-            if row.wants_logits:
-                wanted.append(len(self._text))
-        missing = [place for place in wanted if self._keys[place] not in self.known]
-        if missing:
-            first = missing[0] - 1
-            said = self.speaks.said(self._text, first)
-            self.known |= {self._keys[place]: said[place - 1 - first] for place in missing}
-            self.computed += len(missing)
-        found = [self.known[self._keys[place]] for place in wanted]
-        count = sum(row.wants_logits for row in rows)
-        logits = np.full((count, self.n_vocab), UNLIKELY, dtype=np.float32)
-        for row_logits, each in zip(logits, found, strict=False):
-            row_logits[each.tokens] = each.logits
-        shown = [each.state for each in found if each.state is not None]
-        every = shown and len(shown) == len(rows)
-        return ForwardOutput(logits, np.stack(shown) if every else None)
-
-    def truncate(self, slot: int, length: int) -> int:
-        """Forget what lies behind."""
-        del slot
-        if not self.silent:
-            del self._text[length:], self._keys[length + 1 :]
-        return length
-
-    def checkpoint(self, slot: int, *, lasting: bool = False) -> None:
-        """Nothing to come back to."""
 
 
 class Answered(NamedTuple):
@@ -189,37 +64,65 @@ class Answered(NamedTuple):
 
 @dataclass
 class Pair:
-    """A target and its draft, as far as they are remembered in a directory."""
+    """A target and its draft, as far as they are remembered in a directory.
+
+    `corpus` is an index of files, where one is wanted; `translation` is there where the draft has
+    another tokenizer.
+    """
 
     directory: Path
     target: Remembered
     draft: Remembered
     facts: dict[str, Any]
     head: Any
+    draft_name: str
+    translation: Translation | None = None
+    corpus: Any = None
     policy: type[Controller] = Controller
 
     @classmethod
-    def open(cls, directory: Path) -> Pair:
-        """The default pair of models, which has to be there."""
+    def open(cls, directory: Path, foreign: Path | None = None) -> Pair:
+        """The default pair of models, which has to be there; or its target with another draft."""
         directory.mkdir(parents=True, exist_ok=True)
         models = paths.models_dir()
         target_file = next(models.glob("*1.5b*q4_k_m.gguf"))
         target = Computed(target_file, shows=True)
-        draft = Computed(next(models.glob("*0.5b*q4_0.gguf")), shows=False)
+        draft_file = foreign or next(models.glob("*0.5b*q4_0.gguf"))
+        draft = Computed(draft_file, shows=False)
         facts = _kept(directory / "facts.pickle")
         if not facts:
             model = target.context.model
             pieces = [model.piece(token) for token in range(model.n_vocab)]
             facts = {"ends": model.eog, "pieces": pieces, "tokens": {}}
         head = heads.find(target_file, paths.shipped("models/heads"))
-        count = len(facts["pieces"])
+        count, between, name = len(facts["pieces"]), None, "draft"
+        if foreign:
+            pair = target.context.model, draft.context.model
+            between, why = translation.needed(*pair, [target_file, foreign], "coupled")
+            assert not why, why
+            name = foreign.stem
         return cls(
             directory,
             Remembered(target, count, _kept(directory / "target.pickle")),
-            Remembered(draft, count, _kept(directory / "draft.pickle")),
+            Remembered(
+                draft,
+                draft.context.model.n_vocab if between else count,
+                _kept(directory / f"{name}.pickle"),
+            ),
             facts,
             head,
+            name,
+            between,
         )
+
+    def index(self, folder: Path) -> None:
+        """Let a folder's files be the corpus."""
+        model = cast("Computed", self.target.speaks).context.model
+        file = self.directory / "corpus"
+        old = Index.open(file) if file.exists() else None
+        for _ in building.build([str(folder)], model.plain_tokens, file, old):
+            pass
+        self.corpus = SimpleNamespace(index=Index.open(file))
 
     def tokens(self, text: str) -> list[Token]:
         """Those of a rendered conversation."""
@@ -234,41 +137,52 @@ class Pair:
         for name, kept in (
             ("facts", self.facts),
             ("target", self.target.known),
-            ("draft", self.draft.known),
+            (self.draft_name, self.draft.known),
         ):
             (self.directory / f"{name}.pickle").write_bytes(pickle.dumps(kept))
 
-    def engine(self, place: SimulatedHardware) -> Engine:
-        """An engine on that machine which has measured it, and knows nothing else."""
-        costs, acceptance = Costs(), Acceptance()
-        ends = self.facts["ends"]
-        sources: dict[str, Drafter] = {
-            "lookup": drafters.load("lookup", piece=self.facts["pieces"].__getitem__)
+    def drafters(
+        self, place: SimulatedHardware, wanted: Sequence[str], draft: Remembered
+    ) -> dict[str, Drafter]:
+        """Those of the wanted drafters whose parts are there, as the worker's loader has them."""
+        offered: dict[str, Any] = {
+            "n_vocab": self.target.n_vocab,
+            "ends": self.facts["ends"],
+            "piece": self.facts["pieces"].__getitem__,
+            "context": place.context(draft, "draft"),
         }
         if self.head is not None and place.has_head:
-            sources["feature_head"] = drafters.load(
-                "feature_head", head=place.head(self.head), ends=ends
-            )
-        draft = place.context(self.draft, "draft")
-        sources["model"] = drafters.load(
-            "model", context=draft, n_vocab=self.draft.n_vocab, ends=ends
-        )
+            offered["head"] = place.head(self.head)
+        if self.corpus is not None:
+            offered["corpus"] = self.corpus
+        between = self.translation
+        return {
+            kind: drafters.load(kind, **offered, translation=between)
+            for kind in wanted
+            if drafters.takes(kind) <= offered.keys()
+        }
+
+    def engine(self, place: SimulatedHardware, wanted: Sequence[str]) -> Engine:
+        """An engine on that machine which has measured it, and knows nothing else."""
+        costs, acceptance = Costs(), Acceptance()
+        target = replace(self.target, silent=True, along=LOOKAHEAD not in wanted)
+        draft = replace(self.draft, silent=True, along=self.translation is None)
+        sources = self.drafters(place, wanted, draft)
         costs.expect_draft("model", 0.3)
         engine = Engine(
-            place.context(self.target, "target"),
+            place.context(target, "target"),
             sources,
             place.policy(self.policy(costs, acceptance)),
-            ends=ends,
+            ends=self.facts["ends"],
             shape=Shape(),
             limits=Limits(),
             clock=place.clock,
         )
         profile: Any = SimpleNamespace(costs=costs, acceptance=acceptance, save=lambda: None)
         measuring = Measuring(engine, profile, fresh=True)
-        self.target.silent = self.draft.silent = True
         while measuring.advance():
             pass
-        self.target.silent = self.draft.silent = False
+        target.silent = draft.silent = False
         return engine
 
 
@@ -301,28 +215,58 @@ def answer(engine: Engine, prompt: list[Token], arm: str, lengths: Lengths, most
     return Answered(tokens, meter.last_token_at - meter.first_token_at, meter)
 
 
-def ratios(
-    pair: Pair, machine: Machine, prompts: Sequence[Prompt], most: int
-) -> dict[str, list[float]]:
-    """By slice, how many times as fast as plain decoding each conversation was."""
-    engine, lengths = pair.engine(SimulatedHardware(machine)), Lengths()
-    found: dict[str, list[float]] = defaultdict(list)
-    pieces, ends = pair.facts["pieces"], pair.facts["ends"]
-    for prompt in prompts:
+@dataclass
+class Player:
+    """One engine, and how many times as fast as plain decoding each conversation was, by slice."""
+
+    pair: Pair
+    engine: Engine
+    most: int
+    lengths: Lengths = field(default_factory=Lengths)
+    ratios: dict[str, list[float]] = field(default_factory=lambda: defaultdict(list))
+    sources: dict[str, SourceCount] = field(default_factory=lambda: defaultdict(SourceCount))
+
+    def play(self, prompt: Prompt) -> None:
+        """One conversation, each turn without drafts and with them."""
         text, spent = "", {"plain": 0.0, "auto": 0.0}
+        pieces, ends = self.pair.facts["pieces"], self.pair.facts["ends"]
         for question in prompt.turns:
             text += f"<|im_start|>user\n{question}<|im_end|>\n<|im_start|>assistant\n"
-            tokens = pair.tokens(text)
-            if len(tokens) > _LONGEST:
+            tokens = self.pair.tokens(text)
+            if len(tokens) > LONGEST:
                 break
-            answers = {arm: answer(engine, tokens, arm, lengths, most) for arm in spent}
+            answers = {
+                arm: answer(self.engine, tokens, arm, self.lengths, self.most) for arm in spent
+            }
             assert answers["plain"].tokens == answers["auto"].tokens, "drafts change nothing"
             spent = {arm: spent[arm] + each.seconds for arm, each in answers.items()}
+            self._count(answers["auto"].meter.sources)
             said = [pieces[token] for token in answers["plain"].tokens if token not in ends]
             text += b"".join(said).decode("utf-8", "replace") + "<|im_end|>\n"
         if spent["auto"] > 0:
-            found[prompt.slice].append(spent["plain"] / spent["auto"])
-    return dict(found)
+            self.ratios[prompt.slice].append(spent["plain"] / spent["auto"])
+
+    def _count(self, sources: Mapping[str, SourceCount]) -> None:
+        for name, each in sources.items():
+            self.sources[name].drafted += each.drafted
+            self.sources[name].accepted += each.accepted
+
+    @property
+    def means(self) -> dict[str, float]:
+        """The geometric mean of each slice, and of all conversations."""
+        groups = {**self.ratios, "all": [each for group in self.ratios.values() for each in group]}
+        return {
+            name: math.exp(sum(map(math.log, group)) / len(group)) for name, group in groups.items()
+        }
+
+    @property
+    def sentence(self) -> str:
+        """The means, and of how many tokens that each source drafted how many were accepted."""
+        means = " ".join(f"{name} {mean:.3f}" for name, mean in self.means.items())
+        counts = [
+            f"{name} {each.accepted} of {each.drafted}" for name, each in self.sources.items()
+        ]
+        return f"{means} ({', '.join(counts) or 'nothing drafted'})"
 
 
 def main() -> None:
@@ -331,27 +275,35 @@ def main() -> None:
     parser.add_argument("memory", type=Path, help="a directory of what the models said")
     parser.add_argument("results", type=Path)
     parser.add_argument("--machine", action="append", required=True)
+    parser.add_argument("--sources", action="append", help="drafters, by commas; repeatable")
+    parser.add_argument("--corpus", type=Path, help="a folder that the corpus drafts from")
+    parser.add_argument("--draft", type=Path, help="a draft model's file, not the default one")
     parser.add_argument("--prompts", type=Path, help="Spec-Bench's questions, not the suite's")
     parser.add_argument("--limit", type=int)
     parser.add_argument("--max-tokens", type=int, default=128)
     parser.add_argument("--policy", default="today", help=policies.HELP)
     asked = parser.parse_args()
     every = spec_bench(asked.prompts) if asked.prompts else builtin()
-    prompts = choose(every, (), asked.limit)
-    pair, results = Pair.open(asked.memory), {}
+    pair = Pair.open(asked.memory, asked.draft)
     pair.policy = policies.named(asked.policy)
-    for machine in asked.machine:
-        found = ratios(pair, tables.find(machine)[1], prompts, asked.max_tokens)
+    if asked.corpus:
+        pair.index(asked.corpus)
+    subsets = asked.sources or [",".join(Speculation().drafters)]
+    players = {}
+    for machine, subset in itertools.product(asked.machine, subsets):
+        place = SimulatedHardware(tables.find(machine)[1])
+        name = f"{machine}, {subset}" if asked.sources else machine
+        players[name] = Player(pair, pair.engine(place, subset.split(",")), asked.max_tokens)
+    for prompt in choose(every, (), asked.limit):
+        for player in players.values():  # one prompt after another: a model reads it once
+            player.play(prompt)
         pair.save()
-        logs = {name: [math.log(each) for each in found[name]] for name in found}
-        every_log = [each for group in logs.values() for each in group]
-        means = {name: math.exp(sum(group) / len(group)) for name, group in logs.items()}
-        means["all"] = math.exp(sum(every_log) / len(every_log))
-        results[machine] = {"means": means, "ratios": found}
-        asked.results.write_text(json.dumps(results, indent=1), encoding="utf-8")
-        figures = " ".join(f"{name} {mean:.2f}" for name, mean in means.items())
-        computed = pair.target.computed + pair.draft.computed
-        print(f"{machine}: {figures} ({computed} rows computed)", flush=True)  # noqa: T201 — the report
+    results = {each: {"means": one.means, "ratios": one.ratios} for each, one in players.items()}
+    asked.results.write_text(json.dumps(results, indent=1), encoding="utf-8")
+    for name, player in players.items():
+        print(f"{name}: {player.sentence}")  # noqa: T201 — the report
+    computed = pair.target.speaks.computed + pair.draft.speaks.computed
+    print(f"{computed} rows computed")  # noqa: T201 — as above
 
 
 if __name__ == "__main__":

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
+from forwards import KEPT, Remembered, Said
 from hypothesis import given
 from hypothesis import strategies as st
-from remembered import KEPT, Remembered, Said
 
 from localspec.types import Row, Token
 
@@ -19,11 +19,11 @@ class Model:
     """Stand-in model whose next token depends on the whole text; it counts computed rows."""
 
     def __init__(self) -> None:
-        self.rows = 0
+        self.computed = 0
 
     def said(self, text: Sequence[Token], first: int) -> list[Said]:
         """The likeliest token is the sum of the text."""
-        self.rows += len(text) - first
+        self.computed += len(text) - first
         found = []
         for end in range(first + 1, len(text) + 1):
             tokens = np.arange(KEPT, dtype=np.int32)
@@ -67,9 +67,26 @@ def test_nothing_is_computed_twice(text: list[Token]) -> None:
     model = Model()
     backend = Remembered(model, VOCABULARY)
     once = read(backend, text, 0, all_rows=True)
-    assert model.rows == len(text)
+    assert model.computed == len(text)
     again = Remembered(model, VOCABULARY, backend.known)
     assert read(again, text, 0, all_rows=True) == once
     again.silent = True
     assert again.decode([Row(9, 0, 0, True), Row(9, 1, 0)]).logits.shape == (1, VOCABULARY)
-    assert model.rows == len(text)
+    assert model.computed == len(text)
+
+
+@given(texts, st.integers(0, 30))
+def test_along_its_own_tokens_it_says_what_it_would_say_anyway(
+    text: list[Token], right: int
+) -> None:
+    """And behind a token that is not its own it computes nothing."""
+    model = Model()
+    for _ in range(right):
+        text.append(sum(text) % KEPT)
+    text = [*text, KEPT, 1, 2]
+    said, _ = read(Remembered(Model(), VOCABULARY), text, 0, all_rows=True)
+    along, _ = read(Remembered(model, VOCABULARY, along=True), text, 0, all_rows=True)
+    own = [*(token == before for before, token in zip(said, text[1:], strict=False)), False]
+    count = own.index(False) + 1
+    assert along[:count] == said[:count]
+    assert model.computed == count
