@@ -1,17 +1,22 @@
 """A draft model with another tokenizer reads the text in its own tokens, and drafts the target's.
 
 The text is written anew in the draft's tokens, of which those at the end may change with what
-follows; its KV is kept as far as they have not. Of what it says next only the tokens that both
-vocabularies have are looked at (token-level intersection, Timor et al., 2025, "Accelerating LLM
-Inference with Lossless Speculative Decoding Algorithms for Heterogeneous Vocabularies"), and drawn
-from with the target's own noise: so every node is a token of the target, and none is unstable.
+follows; its KV is kept as far as they have not. What it says next is written anew in the target's:
+where the draft needs two tokens for a word that is one of the target's, that one is the node. Where
+both vocabularies have a token, it is drawn with the target's own noise, as in token-level
+intersection (Timor et al., 2025, "Accelerating LLM Inference with Lossless Speculative Decoding
+Algorithms for Heterogeneous Vocabularies"); one that only the draft has is taken as text where it
+is the likeliest.
 """
 
 from __future__ import annotations
 
 import codecs
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import accumulate
+from operator import attrgetter
 from typing import TYPE_CHECKING, cast
 
 import numpy as np
@@ -46,6 +51,8 @@ _LONGEST_BYTES = 2048
 _PART_TOKENS = 64
 _ABSENT = -1e4
 """The score of a token that the draft lacks: no temperature makes it likely."""
+_TAIL_TOKENS = 8
+"""Of the text, that are tokenized again with what is drafted: a word is seldom more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +61,8 @@ class Translation:
 
     `target_ids` and `draft_ids` are those, aligned; `ends` are tokens of the draft after which
     nothing follows, `begin` those that each of its texts begins with. `tokenize` gives the draft's
-    tokens of a text in the middle of another one, `control` its control token of a name.
+    tokens of a text in the middle of another one, `control` its control token of a name; `write`
+    gives the target's tokens of a text, `draft_piece` the bytes of one of the draft's tokens.
     """
 
     n_target: int
@@ -67,6 +75,9 @@ class Translation:
     tokenize: Callable[[str], Sequence[Token]]
     control: Callable[[str], Token | None]
     to_draft: Mapping[Token, Token]
+    to_target: Mapping[Token, Token]
+    draft_piece: Callable[[Token], bytes]
+    write: Callable[[str], Sequence[Token]]
 
     @property
     def shared(self) -> int:
@@ -139,7 +150,8 @@ class _Rewriting:
 class _Sampler:
     """The target's sampler, which draws from the scores of a draft with other tokens.
 
-    `said` are the target's tokens that were drawn behind `prefix`, with their laws.
+    `said` are the draft's tokens that were drawn behind `prefix`. A last one that the draft lacks,
+    as a grammar may want it, is `outside`, in the target's tokens.
     """
 
     def __init__(self, translation: Translation, sampler: Proposing, text: Sequence[Token]) -> None:
@@ -149,7 +161,8 @@ class _Sampler:
         self.greedy = sampler.greedy
         self.constraint: Constraint | None = sampler.constraint
         self._prefix: Sequence[Token] = ()
-        self.said: list[tuple[Token, Probs | None]] = []
+        self.said: list[Token] = []
+        self.outside: Token | None = None
         self._stop = next(iter(translation.ends), 0)
 
     @property
@@ -159,25 +172,67 @@ class _Sampler:
 
     def begin(self, prefix: Sequence[Token]) -> None:
         """Draft behind these nodes of another source, in the target's tokens."""
-        self._prefix, self.said = prefix, []
+        self._prefix, self.said, self.outside = prefix, [], None
 
     def propose(
         self, logits: Floats, recent: Sequence[Token], path: Sequence[Token], position: int
     ) -> tuple[Token, Probs | None]:
-        """The draft's token for the target's that is drawn; one that ends if there is none."""
+        """The draft's token: the likeliest, where the target lacks it, or for one that is drawn."""
         del recent, path, position  # those are the draft's
         known, text = self._translation, self._text
-        scores = np.full(known.n_target, _ABSENT, np.float32)
-        inside = known.draft_ids < len(logits)
-        scores[known.target_ids[inside]] = logits[known.draft_ids[inside]]
-        np.maximum(scores, _ABSENT, out=scores)  # rows that are not computed are minus infinity
-        before = [*self._prefix, *(token for token, _ in self.said)]
-        back = self._sampler.looks_back
-        token, law = self._sampler.propose(
-            scores, text[-back:] if back else [], before, len(text) + len(before)
-        )
-        self.said.append((token, law))
-        return known.to_draft.get(token, self._stop), None
+        token = int(logits.argmax())
+        if token in known.to_target or not known.draft_piece(token):
+            scores = np.full(known.n_target, _ABSENT, np.float32)
+            inside = known.draft_ids < len(logits)
+            scores[known.target_ids[inside]] = logits[known.draft_ids[inside]]
+            np.maximum(scores, _ABSENT, out=scores)  # those not computed are minus infinity
+            before = [*self._prefix, *(token for token, _ in self.written(self.said))]
+            back = self._sampler.looks_back
+            drawn, _ = self._sampler.propose(
+                scores, text[-back:] if back else [], before, len(text) + len(before)
+            )
+            if drawn not in known.to_draft:
+                self.outside = drawn
+            token = known.to_draft.get(drawn, self._stop)
+        self.said.append(token)
+        return token, None
+
+    def written(self, said: Sequence[Token]) -> list[tuple[Token, slice]]:
+        """The target's tokens of what was said, each with those of the draft that it is made of."""
+        known = self._translation
+        ended = bool(said) and said[-1] in known.ends
+        pieces = [known.draft_piece(token) for token in said[: len(said) - ended]]
+        ends = [*accumulate(map(len, pieces))]
+        nodes: list[tuple[Token, slice]] = []
+        at = 0
+        for token in self._behind(b"".join(pieces)):
+            first = min(bisect_right(ends, at), len(ends) - 1)
+            at += len(known.piece(token))
+            nodes.append((token, slice(first, max(first, bisect_left(ends, at)) + 1)))
+        last = self.outside
+        if last is None and ended:
+            last = known.to_target.get(said[-1])
+        if last is not None:
+            nodes.append((last, slice(len(said) - 1, len(said))))
+        return nodes
+
+    def _behind(self, said: bytes) -> Sequence[Token]:
+        """The target's tokens of these bytes, if the text and the prefix stay as they are."""
+        known = self._translation
+        tail = [*self._text[-_TAIL_TOKENS:], *self._prefix][-_TAIL_TOKENS:] if said else []
+        for start in range(len(tail) + bool(said)):
+            pieces = [known.piece(token) for token in tail[start:]]
+            if not all(pieces):
+                continue  # a control token: nothing is tokenized across it
+            tokens = known.write(_whole(b"".join(pieces) + said))
+            if [*tokens[: len(pieces)]] == tail[start:]:
+                return tokens[len(pieces) :]
+        return ()
+
+
+def _whole(text: bytes) -> str:
+    """Text without a last character that is not whole yet."""
+    return codecs.getincrementaldecoder("utf-8")("replace").decode(text)
 
 
 @dataclass(slots=True)
@@ -265,9 +320,8 @@ class TranslatedDrafter:
 
         def guess(nodes: Draft) -> list[Token]:
             """The draft's tokens of what cheaper sources expect."""
-            said = [token for token, _ in session.sampler.said[: len(nodes)]]
             found = []
-            for token in request.guess(Draft.chain(said, nodes.signals)):
+            for token in request.guess(self._said(request, nodes)):
                 if (mine := self.translation.to_draft.get(token)) is None:
                     break
                 found.append(mine)
@@ -285,8 +339,13 @@ class TranslatedDrafter:
         return text.tokens if text.whole else None
 
     def _said(self, request: DraftRequest, draft: Draft) -> Draft:
-        said = cast("TranslatedSession", request.session).sampler.said[: len(draft)]
-        return Draft.chain([token for token, _ in said], draft.signals, [law for _, law in said])
+        """A draft in the target's tokens: each as sure as the least sure that it is made of."""
+        sampler = cast("TranslatedSession", request.session).sampler
+        tokens, signals = list[Token](), list[Signal]()
+        for token, parts in sampler.written(sampler.said[: len(draft)]):
+            tokens.append(token)
+            signals.append(min(draft.signals[parts], key=attrgetter("prior")))
+        return Draft.chain(tokens, signals).head(request.budget)
 
 
 def build(*, context: Backend, translation: Translation) -> TranslatedDrafter:

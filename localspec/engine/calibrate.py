@@ -344,15 +344,28 @@ def _rehearse(
     while left:
         pending, changed = session.pending, forwards.changes
         depth = 1 if pending > 1 else left.pop()
-        began = clock()
-        (draft,) = drafter.propose([DraftRequest(session, Draft(), depth, _always)])
+        steps, began = _Steps(), clock()
+        (draft,) = drafter.propose([DraftRequest(session, Draft(), depth, _always, steps.guess)])
         seconds = clock() - began
         read, cells = pending - session.pending, len(text) - session.pending
         if read == 0 and not draft:
             break  # it has no room for this text
         changes = forwards.changes - changed
-        yield Drafted(drafter.name, max(1, read), len(draft), seconds, cells, changes=changes)
+        steps.asked = steps.asked or len(draft)
+        yield Drafted(drafter.name, max(1, read), steps.asked, seconds, cells, changes=changes)
     session.close()
+
+
+class _Steps:
+    """Counts a draft's forwards, which ask for a guess each; two of them may make one token."""
+
+    def __init__(self) -> None:
+        self.asked = 0
+
+    def guess(self, _nodes: Draft) -> Sequence[Token]:
+        """None, as nothing is known of the text."""
+        self.asked += 1
+        return ()
 
 
 def _always(_signals: object) -> bool:

@@ -113,17 +113,20 @@ def between(target: Vocabulary, draft: Vocabulary) -> Translation:
         tokenize=_middle(draft),
         control=draft.control,
         to_draft=pairs,
+        to_target={theirs: token for token, theirs in pairs.items()},
+        draft_piece=draft.piece,
+        write=_middle(target),
     )
 
 
-def _middle(draft: Vocabulary) -> Callable[[str], Sequence[Token]]:
+def _middle(model: Vocabulary) -> Callable[[str], Sequence[Token]]:
     """A function for the tokens of a text inside of another one, without a blank before it."""
-    mark = draft.plain_tokens(_MARK)
-    if b"".join(map(draft.piece, draft.plain_tokens("x"))) == b"x":
-        return draft.plain_tokens
+    mark = model.plain_tokens(_MARK)
+    if b"".join(map(model.piece, model.plain_tokens("x"))) == b"x":
+        return model.plain_tokens
 
     def tokenize(text: str) -> Sequence[Token]:
-        tokens = draft.plain_tokens(_MARK + text)
-        return tokens[len(mark) :] if tokens[: len(mark)] == mark else draft.plain_tokens(text)
+        tokens = model.plain_tokens(_MARK + text)
+        return tokens[len(mark) :] if tokens[: len(mark)] == mark else model.plain_tokens(text)
 
     return tokenize

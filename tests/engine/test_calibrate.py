@@ -14,6 +14,7 @@ from localspec import drafters
 from localspec.control.acceptance import Acceptance
 from localspec.control.controller import Controller
 from localspec.control.costs import STEADY, Costs
+from localspec.drafters.model import ModelDrafter
 from localspec.engine import calibrate
 from localspec.engine.calibrate import MeasuringPlace, Timed
 from localspec.engine.exactness.classes import Shape
@@ -22,7 +23,14 @@ from localspec.engine.llama.model import Model
 from localspec.engine.pieces import whole
 from localspec.engine.session import Request
 from localspec.engine.step import Engine, Limits
-from localspec.types import ForwardOutput, Row, SamplingParams, SpeculationParams
+from localspec.types import (
+    Draft,
+    DraftRequest,
+    ForwardOutput,
+    Row,
+    SamplingParams,
+    SpeculationParams,
+)
 
 
 @pytest.fixture
@@ -123,6 +131,29 @@ def test_drafts_are_measured_after_short_and_long_texts(context: Context) -> Non
         (64, 1, 64),
         (1, 4, 64),
     ]
+
+
+class Merging(ModelDrafter):
+    """Says in one token what it decoded in several."""
+
+    def propose(self, requests: Sequence[DraftRequest]) -> list[Draft]:
+        """The first of each."""
+        return [draft.head(1) for draft in super().propose(requests)]
+
+
+def test_a_draft_takes_as_many_steps_as_forwards(context: Context) -> None:
+    """However many tokens those make, as of a draft with another tokenizer."""
+    vocabulary = context.n_vocab
+    plain, merging = (
+        list(
+            calibrate.rehearsals(
+                made(context, vocabulary, frozenset()), 2, 1, [], vocabulary, ticks
+            )
+        )
+        for made in (ModelDrafter, Merging)
+    )
+    assert [each.depth for each in merging] == [each.depth for each in plain]
+    assert max(each.depth for each in merging) > 1
 
 
 def test_a_long_text_is_read_in_parts(tmp_path: Path) -> None:

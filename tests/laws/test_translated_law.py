@@ -20,8 +20,9 @@ from laws.test_lossless import CHAINS
 from localspec import drafters
 from localspec.bench.shapes import byte_alphabet
 from localspec.config import Placement
-from localspec.drafters._translated import Translation, _Rewriting
+from localspec.drafters._translated import Translation, _Rewriting, _Sampler
 from localspec.engine.llama.model import Model
+from localspec.engine.sampling import Sampler
 from localspec.types import Drafter, SamplingParams, Token
 from localspec.worker import translation
 
@@ -31,6 +32,7 @@ PROMPTS = (
     "Grüße, naïve 你好 \U0001f600 — ur\tend\r\n",
     "\x00\x7f  \n\n\n        deep",
 )
+GREEDY = Sampler(SamplingParams(temperature=0))
 KINDS = ("bytes", "gpt2", "llama3", "sentencepiece", "unigram", "wordpiece")
 
 
@@ -167,6 +169,28 @@ def test_a_text_is_written_anew_whatever_parts_it_comes_in(
     written = b"".join(map(theirs.spelled, writing.tokens[len(found.begin) :]))
     said = b"".join(map(ours.spelled, tokens))
     assert written.decode("utf-8", "replace") == said.decode("utf-8", "replace")
+
+
+def test_a_word_in_pieces_is_the_targets_one_token(models: dict[str, Model]) -> None:
+    """Of three letters that the draft says, one node; what it needs of the text stays as it is."""
+    ours, theirs = models["gpt2"], models["bytes"]
+    saying = _Sampler(translation.between(ours, theirs), GREEDY, ours.plain_tokens("in"))
+    assert saying.written(theirs.plain_tokens("the")) == [(*ours.plain_tokens("the"), slice(0, 3))]
+
+
+@settings(max_examples=60, deadline=None)
+@given(_TEXTS, _TEXTS, st.sampled_from(KINDS[:4]), st.sampled_from(KINDS[:4]))
+def test_what_is_said_is_written_in_the_targets_tokens(
+    models: dict[str, Model], text: str, said: str, target: str, draft: str
+) -> None:
+    """All of it, behind any text, and each node is made of some of the draft's tokens."""
+    ours, theirs = models[target], models[draft]
+    found = translation.between(ours, theirs)
+    tokens = found.tokenize(said)
+    nodes = _Sampler(found, GREEDY, ours.plain_tokens(text)).written(tokens)
+    assert all(tokens[parts] for _, parts in nodes)
+    written = b"".join(ours.piece(token) for token, _ in nodes)
+    assert written.decode("utf-8", "replace") == said
 
 
 def test_a_draft_that_thinks_the_same_is_accepted(paths: dict[str, Path], tmp_path: Path) -> None:
