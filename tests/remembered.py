@@ -287,7 +287,7 @@ def main() -> None:
     pair = Pair.open(asked.memory, asked.draft)
     pair.policy = policies.named(asked.policy)
     if asked.corpus:
-        pair.index(asked.corpus)
+        pair.index(asked.corpus.resolve())
     subsets = asked.sources or [",".join(Speculation().drafters)]
     players = {}
     for machine, subset in itertools.product(asked.machine, subsets):
