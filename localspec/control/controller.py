@@ -228,12 +228,11 @@ class Controller:
 
     def trees(self, views: Sequence[View], drafts: Sequence[Draft]) -> list[Draft]:
         """Each draft with the other free chains grafted in, the likeliest nodes first."""
-        return [
-            self.acceptance.tree(draft, view.free, view.local).head(view.budget)
-            if view.trees
-            else draft.trunk()
+        grown = [
+            self.acceptance.tree(draft, view.free, view.local) if view.trees else draft.trunk()
             for view, draft in zip(views, drafts, strict=True)
         ]
+        return [draft.head(view.budget) for view, draft in zip(views, grown, strict=True)]
 
     def cut(self, views: Sequence[View], drafts: Sequence[Draft], other_rows: int = 0) -> list[int]:
         """How many leading nodes of each draft to verify.

@@ -182,7 +182,7 @@ def _prefill(needs: Sequence[RowDemand], chunk: int, multiple: int) -> dict[int,
     taken = {index: 0 for index, need in enumerate(needs) if not need.streaming}
     if not taken:
         return {}
-    half = min(chunk, _padded(-(-chunk // 2), multiple))
+    half = _padded((chunk + 1) // 2, multiple)
     shortest = sorted(taken, key=lambda index: needs[index].tail)
     for index, most in [(min(taken), half), *((index, chunk) for index in shortest)]:
         need, rows = needs[index], taken[index]

@@ -251,9 +251,9 @@ class Loader:
 
     def _fed(self, kind: str, target: Context) -> FedBackend | None:
         """The context of the head that is fed with the target's states, if it is of this kind."""
-        placement, streams = self._config.engine.target, self.strict or not self._claims
         if kind != self.fed.part:
             return None
+        placement, streams = self._config.engine.target, self.strict or not self._claims
         opened = self.fed.open(
             target, placement=placement, context=self.plan.context, streams=streams
         )

@@ -297,6 +297,8 @@ class StateCopies:
 
     def __init__(self, target: Backend, rollback: Rollback, clock: Callable[[], float]) -> None:
         self._target = target
+        # Asked once: to compare a backend with a protocol takes longer than to forget some cells.
+        self._branching = target if isinstance(target, Branching) else None
         self._restores = rollback == "restore"
         self._clock = clock
         self.copies, self.seconds = 0, 0.0
@@ -366,6 +368,6 @@ class StateCopies:
 
     def _back_to(self, session: Session, length: int) -> int:
         """Forget what is not the session's text; how many tokens remain."""
-        if isinstance(self._target, Branching):
-            return self._target.keep(session.slot, session.row, length)
+        if self._branching is not None:
+            return self._branching.keep(session.slot, session.row, length)
         return self._target.truncate(session.slot, length)
