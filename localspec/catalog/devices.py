@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import functools
-import os
 import platform
 import re
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal
 
 import msgspec
+import psutil
 
 from localspec import machine
 from localspec.catalog import groups
@@ -81,11 +80,9 @@ class Present(msgspec.Struct, frozen=True):
 
 def host() -> Device:
     """The host's memory that is free now without swapping anything out."""
-    total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    free = total if sys.platform == "darwin" else _available(total)
-    room = groups.room()
-    free = max(0, free if room is None else min(free, room))
-    return Device("CPU", "cpu", free, total, processor())
+    memory, room = psutil.virtual_memory(), groups.room()
+    free = memory.available if room is None else max(0, min(memory.available, room))
+    return Device("CPU", "cpu", free, memory.total, processor())
 
 
 @functools.cache
@@ -97,15 +94,6 @@ def processor() -> str:
         text = ""
     found = re.search(r"^(?:model name|Model)\s*:\s*(.+)$", text, re.MULTILINE)
     return found[1].strip() if found else platform.processor()
-
-
-def _available(total: int) -> int:
-    try:
-        text = Path("/proc/meminfo").read_text(encoding="ascii")
-    except OSError:
-        return total
-    found = re.search(r"^MemAvailable:\s+(\d+) kB", text, re.MULTILINE)
-    return int(found[1]) * 1024 if found else total
 
 
 def size(text: str) -> int:

@@ -1,7 +1,7 @@
 """Client of the Hugging Face Hub: API requests, and downloads that resume at any byte.
 
-HF_ENDPOINT moves the Hub, HF_TOKEN identifies the user to it, HF_HUB_OFFLINE forbids it. A file of
-any other server is fetched in the same way, without the token.
+HF_ENDPOINT moves the Hub, HF_HUB_OFFLINE forbids it. A file of any other server is fetched in the
+same way, without the user's token.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from typing import Any, Final
 
 import msgspec
 
+from localspec.catalog import hub_cache
 from localspec.catalog.entries import HubFile
 from localspec.catalog.transfer import CHUNK_BYTES, NoAnswer, Partial
 
@@ -69,7 +70,7 @@ def request(path: str, patience_seconds: float = PATIENCE_SECONDS) -> bytes:
 
 
 def _endpoint() -> str:
-    if os.environ.get("HF_HUB_OFFLINE", "").upper() in {"1", "ON", "YES", "TRUE"}:
+    if hub_cache.is_set("HF_HUB_OFFLINE"):
         raise NoAnswer("HF_HUB_OFFLINE is set")
     endpoint = _configured()
     if urllib.parse.urlsplit(endpoint).scheme not in {"http", "https"}:
@@ -171,8 +172,9 @@ def _append(url: str, partial: Partial) -> str:
 def _hint(status: int) -> str:
     if status not in {HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN}:
         return ""
-    known = os.environ.get("HF_TOKEN")
-    return "; its owner has to admit whom HF_TOKEN belongs to" if known else "; set HF_TOKEN"
+    if hub_cache.token():
+        return "; its owner has to admit you, whom your token names"
+    return "; set HF_TOKEN"
 
 
 def _continues(response: Any, start: int) -> bool:
@@ -186,7 +188,7 @@ def _open(
     # S310 is about file: and other schemes: the opener below knows http and https only.
     request = urllib.request.Request(url, headers=headers or {}, method=method)  # noqa: S310 - see above
     request.add_header("User-Agent", "localspec")
-    token = os.environ.get("HF_TOKEN")
+    token = hub_cache.token()
     # For the Hub itself, never for the storage host that it redirects to or for any other.
     if token and url.startswith(f"{_configured()}/"):
         request.add_unredirected_header("Authorization", f"Bearer {token}")

