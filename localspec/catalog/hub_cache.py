@@ -1,8 +1,8 @@
 """Files of other programs of the Hugging Face Hub: the token of `hf auth login`, and their cache.
 
 HF_HOME moves both, HF_HUB_CACHE the cache and HF_TOKEN_PATH the token (huggingface_hub's
-documentation). In the cache a large file has its SHA-256 for a name, and another name until it is
-whole.
+documentation; older names count as well). In the cache a large file has its SHA-256 for a name, and
+another name until it is whole.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ def token() -> str:
 
     HF_HUB_DISABLE_IMPLICIT_TOKEN forbids the stored one.
     """
-    said = os.environ.get("HF_TOKEN", "").strip()
+    said = (os.environ.get("HF_TOKEN") or os.environ.get("HUGGING_FACE_HUB_TOKEN", "")).strip()
     if not said and not is_set("HF_HUB_DISABLE_IMPLICIT_TOKEN"):
         with (
             contextlib.suppress(OSError),
-            paths.open_regular(_place("HF_TOKEN_PATH", "token")) as file,
+            paths.open_regular(token_file()) as file,
         ):
             said = file.read(_MOST_TOKEN_BYTES).decode("ascii", "replace").strip()
     return said if _TOKEN.fullmatch(said) else ""
@@ -43,18 +43,29 @@ def token() -> str:
 def blob(repository: str, sha256: str, size_bytes: int) -> Path | None:
     """A file of a repository that another program fetched, by its SHA-256; None if there is none.
 
-    Its bytes are not checked.
+    Its bytes are not checked. The name in the cache may be a link to what several repositories
+    share: this is the file itself.
     """
-    owner = "models--" + repository.replace("/", "--")
-    found = _place("HF_HUB_CACHE", "hub") / owner / "blobs" / sha256
+    found = directory() / f"models--{repository.replace('/', '--')}" / "blobs" / sha256
     try:
-        return found if sha256 and found.stat().st_size == size_bytes else None
-    except OSError:
+        return found.resolve() if sha256 and found.stat().st_size == size_bytes else None
+    except (OSError, RuntimeError):  # links in a circle
         return None
 
 
-def _place(moved: str, name: str) -> Path:
-    """A file or directory in the home of the Hub's programs, unless a variable moves it."""
+def directory() -> Path:
+    """The cache of the Hub's programs; it need not exist."""
+    moved = os.environ.get("HF_HUB_CACHE") or os.environ.get("HUGGINGFACE_HUB_CACHE")
+    return _place(moved, "hub")
+
+
+def token_file() -> Path:
+    """The file with the stored token; it need not exist."""
+    return _place(os.environ.get("HF_TOKEN_PATH"), "token")
+
+
+def _place(moved: str | None, name: str) -> Path:
+    """A file or directory in the home of the Hub's programs, unless it was moved."""
     cache = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
     home = os.environ.get("HF_HOME") or f"{cache}/huggingface"
-    return paths.expanded(os.environ.get(moved) or f"{home}/{name}")
+    return paths.expanded(os.path.expandvars(moved or f"{home}/{name}"))

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +20,9 @@ from localspec.catalog.pull import pull
 @pytest.fixture(autouse=True)
 def unmoved(monkeypatch: pytest.MonkeyPatch, own_home: Path) -> Path:
     """The default place of the Hub's programs, in an empty home."""
-    for name in ("HOME", "HUB_CACHE", "TOKEN", "TOKEN_PATH", "HUB_DISABLE_IMPLICIT_TOKEN"):
-        monkeypatch.delenv(f"HF_{name}", raising=False)
+    for name in [name for name in os.environ if name.startswith(("HF_", "HUGGING"))]:
+        if name != "HF_ENDPOINT":
+            monkeypatch.delenv(name)
     return own_home / "cache" / "huggingface"
 
 
@@ -32,6 +35,57 @@ def keep(cache: Path, entry: Entry, data: bytes) -> Path:
     blob.write_bytes(data)
     blob.chmod(0o644)
     return blob
+
+
+def hugging_face(code: str) -> str:
+    """The output of a program that uses the Hub's own library, in the environment of the test."""
+    command = [
+        sys.executable,
+        "-c",
+        f"from huggingface_hub import constants, hf_hub_download; {code}",
+    ]
+    return subprocess.run(command, check=True, capture_output=True, text=True).stdout
+
+
+def test_what_the_hubs_own_library_fetches_is_shared(
+    hub: Any, entry: Entry, tmp_path: Path, steps: Any
+) -> None:
+    """Also the file that several repositories share, to which the cache has a link then."""
+    source = entry.source[0]
+    assert isinstance(source, HubFile)
+    code = f"print(hf_hub_download({source.repo!r}, {source.file!r}), end='')"
+    fetched = Path(hugging_face(code))
+    asked = len(hub.ranges)
+    path = pull(entry, tmp_path / "models", steps)
+    assert path.samefile(fetched)
+    assert len(hub.ranges) == asked
+    path.unlink()
+    blob, shared = fetched.resolve(), tmp_path / "shared"
+    blob.rename(shared)
+    blob.symlink_to(os.path.relpath(shared, blob.parent))
+    path = pull(entry, tmp_path / "models", steps)
+    assert path.samefile(shared)
+    assert not path.is_symlink()
+
+
+@pytest.mark.parametrize(
+    "variables",
+    [
+        {},
+        {"XDG_CACHE_HOME": "/srv/cache"},
+        {"HF_HOME": "~/hf"},
+        {"HF_HOME": "$HOME/hf", "HF_HUB_CACHE": "/srv/hub"},
+        {"HF_TOKEN_PATH": "~/secrets/token", "HUGGINGFACE_HUB_CACHE": "/srv/old"},
+    ],
+)
+def test_places_are_those_of_the_hubs_own_library(
+    variables: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Wherever variables move them."""
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    said = hugging_face("print(constants.HF_HUB_CACHE, constants.HF_TOKEN_PATH, sep=chr(10))")
+    assert [str(hub_cache.directory()), str(hub_cache.token_file())] == said.splitlines()
 
 
 @pytest.mark.parametrize("moved", [None, "HF_HOME", "HF_HUB_CACHE"])
