@@ -2,7 +2,7 @@
 
     python -m localspec.bench.reading MODEL.gguf --server .venv/bin/llama-server --prompts FILE
 
-Both servers run meanwhile, with homes of their own; the server has the flags of docs/benchmarks.md
+Both servers run meanwhile, with homes of their own; the server has the flags of docs/measuring.md
 and llama.cpp's own kernels. Each prompt is asked of both in turns, read anew: alone, for the time
 to the first text, and so many at a time, for the tokens of all answers by wall clock. Then prompts
 are asked here once more, kept: in their slots, and after a restart. Prompts are JSON lines as

@@ -106,7 +106,7 @@ def bench(  # noqa: PLR0913  one argument per option is click's way
 ) -> None:
     """Measure speculation against plain decoding and other servers.
 
-    Every arm answers every prompt, interleaved. docs/benchmarks.md says what the figures mean.
+    Every arm answers every prompt, interleaved. docs/measuring.md says what the figures mean.
 
     Example: localspec bench --limit 2 --against http://127.0.0.1:8080 -o bench
     """
