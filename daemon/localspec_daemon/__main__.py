@@ -25,7 +25,8 @@ from localspec_daemon.server import Options, Server
 _log = logging.getLogger("localspec.server")
 
 SWITCH_SECONDS = 0.001
-"""The event loop waits at most this long, at each wake-up, for a thread that parses a body."""
+"""Python's switch interval: at each wake-up the event loop waits at most this long for a thread
+that parses a body."""
 
 _M_MMAP_THRESHOLD = -3
 _MAPPED_BYTES = 128 << 10
@@ -46,7 +47,7 @@ def main() -> int:
     log = log_to_stderr()
     os.umask(0o077)  # nothing that the daemon or its workers write is for others
     _return_large_blocks()
-    faulthandler.enable()  # the log says where a daemon hung that the watchdog aborts
+    faulthandler.enable()  # if the watchdog aborts a hung daemon, the log says where it hung
     options = Options(arguments.config or paths.config_file(), arguments.socket)
     try:
         asyncio.run(_serve(options, log))
@@ -58,10 +59,11 @@ def main() -> int:
 
 
 def _return_large_blocks() -> None:
-    """Make glibc return a large block to the system when it is freed, as it does at first.
+    """Fix glibc's mmap threshold, so that freed large blocks always go back to the system.
 
-    By itself it maps no block that is smaller than the largest freed so far, and the process keeps
-    27 MiB of a body of 6 MB (mallopt(3)). Other C libraries have no such function.
+    By default glibc raises the threshold to the largest mapped block freed so far. Blocks below it
+    then come from the heap, and the process keeps 27 MiB after a body of 6 MB (mallopt(3)). Other C
+    libraries have no such function.
     """
     if mallopt := getattr(ctypes.CDLL(None), "mallopt", None):
         mallopt(_M_MMAP_THRESHOLD, _MAPPED_BYTES)

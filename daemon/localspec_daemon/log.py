@@ -21,8 +21,8 @@ MAX_TRACEBACK_LINES = 400
 WINDOW_SECONDS = 10.0
 """A repeated event is counted for this long before its count is written."""
 SAME, ALIKE = 5, 1000
-"""Lines written in a window: of those that differ only in numbers, and of those from one place in
-the code."""
+"""The most lines written in one window: of lines that differ only in numbers, and of lines from one
+place in the code."""
 MAX_KINDS = 1024
 """The most kinds of events that are counted at once."""
 _NUMBERS = re.compile(r"0x[0-9a-fA-F]+|\d+")
@@ -48,7 +48,7 @@ class OneLineFormatter(logging.Formatter):
 
 
 class JournalFormatter(OneLineFormatter):
-    """Formats lines for systemd's journal: with its priorities, without a time, which it adds."""
+    """Formats lines for systemd's journal, with its priorities; the journal adds the time."""
 
     def format(self, record: logging.LogRecord) -> str:
         """The line, after its priority."""
@@ -79,7 +79,7 @@ class Repeats:
     _over: list[_Kind] = field(default_factory=list)
 
     def writes(self, logger: str, level: int, template: str, text: str, now: float) -> bool:
-        """Whether this event is written. It is counted otherwise."""
+        """Whether this event is written; if not, it is counted."""
         numberless = _NUMBERS.sub("#", text) if level >= logging.WARNING else text
         same = self._kind(self._same, (logger, level, numberless), text, now)
         alike = self._kind(self._alike, (logger, level, template), template, now)
@@ -92,7 +92,7 @@ class Repeats:
         return True
 
     def over(self, now: float) -> list[tuple[str, int, str]]:
-        """Remove the counts whose window is over; logger, level and text of each."""
+        """Remove the counts whose window is over, and return logger, level and text of each."""
         for kinds in (self._same, self._alike):
             while kinds and now >= kinds[first := next(iter(kinds))].until:  # in order of time
                 self._over.append(kinds.pop(first))

@@ -46,7 +46,8 @@ CLEANUP_SECONDS = 0.5
 LINGERING_SECONDS = 3.0
 """How long the rest of a refused body is read: otherwise the client gets a reset, and no answer."""
 FOLLOW_SECONDS = 25.0
-"""Less than the unit's TimeoutStartSec, so that the reason is reported before systemd gives up."""
+"""The longest wait for the daemon before this one to end. Less than the unit's TimeoutStartSec, so
+that the reason is reported before systemd gives up."""
 FOLLOW_POLL_SECONDS = 0.05
 PAGE_ADDRESS = ("127.0.0.1", 14447)
 
@@ -131,7 +132,7 @@ class Server:
     async def _listeners(self, stack: AsyncExitStack) -> list[listen.Listener]:
         """The sockets that systemd passed and those of the configuration, TCP last.
 
-        The lock is taken in both cases, so that one of two daemons on a path serves.
+        The lock is taken in both cases, so that only one of two daemons on a path serves.
         """
         listeners = [stack.enter_context(listener) for listener in socket_activation.listeners()]
         self.supervisor.activated = bool(listeners)

@@ -26,8 +26,8 @@ from localspec_daemon.api.framing import NAMED_EVENTS
 from localspec_daemon.api.parts import is_image, media_type, no_image, no_text, source
 
 BILLING = "x-anthropic-billing-header"
-"""An agent's first line of the system prompt that differs in every request and has no meaning for a
-model; it would keep every prompt from being found in the cache."""
+"""The beginning of a system block that an agent sends first. The block differs in every request and
+means nothing to a model; it is dropped, because with it no prompt would be found in the cache."""
 
 
 class Block(msgspec.Struct):
@@ -98,7 +98,7 @@ def counted(data: bytes, config: Config, caller: Caller) -> ParsedRequest:
 
 
 def read(request: MessagesRequest, config: Config, caller: Caller) -> ParsedRequest:
-    """Reads the messages and tools of both bodies. Raises RequestError."""
+    """Reads a request for a message or for a token count. Raises RequestError."""
     if not request.messages:
         raise RequestError("messages is empty.", fix="Send at least one message.", param="messages")
     refuse_unless({"mcp_servers": (None, [])}, request)
@@ -230,7 +230,7 @@ def _tool(given: Json) -> Json:
 
 
 def _format(given: Format | None) -> Json | None:
-    """Returns a format in OpenAI's shape; its schema is treated as one of OpenAI's clients."""
+    """Returns a format in OpenAI's shape; its schema is treated as that of an OpenAI client."""
     if given is None:
         return None
     return {"type": "json_schema", "json_schema": {"schema": given.schema}}

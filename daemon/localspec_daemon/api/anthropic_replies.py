@@ -30,7 +30,7 @@ def errors(error: LocalSpecError) -> Json:
 
 
 def _message(error: LocalSpecError) -> str:
-    """Returns the message; agents know by Anthropic's own words that a prompt is too long."""
+    """Returns the message; agents recognise by Anthropic's own words that a prompt is too long."""
     match error.details:
         case {"n_prompt_tokens": tokens, "n_ctx": most}:
             return f"prompt is too long: {tokens} tokens > {most} maximum"
@@ -103,7 +103,7 @@ class MessagesReply(ReplyDefaults):
         return message | {"stop_sequence": answer.end.stop or None}
 
     def _into(self, block: Json) -> Iterator[Json]:
-        """Opens a block of that kind, unless it is open."""
+        """Opens a block, unless the open block is of the same kind."""
         if self._kind != block["type"]:
             yield from self._close()
             self._kind = block["type"]

@@ -113,7 +113,7 @@ def _most(wanted: float | None, allowed: int) -> int | None:
 
 
 def _least(*limits: float | None) -> int | None:
-    """Returns the least limit; below 0 one is none."""
+    """Returns the least limit, None without one; a number below 0 is no limit."""
     return min((int(each) for each in limits if each is not None and each >= 0), default=None)
 
 
@@ -124,7 +124,7 @@ def answered(request: TextRequest, config: Config, caller: Caller, **fields: Any
 
 
 def parsed(request: TextRequest, generates: Sequence[Generate]) -> ParsedRequest:
-    """The request, with what it is to generate."""
+    """The parsed request, with the `Generate` of each choice."""
     return ParsedRequest(
         model=request.model or "",
         generates=tuple(generates),
@@ -137,7 +137,7 @@ def parsed(request: TextRequest, generates: Sequence[Generate]) -> ParsedRequest
 
 
 def prefilled(messages: list[Message]) -> tuple[list[Message], str]:
-    """Splits a last message of the assistant off: it is the beginning of the answer, else "".
+    """Splits off a last message of the assistant, which begins the answer; "" if there is none.
 
     A message with tool calls is complete and stays.
     """

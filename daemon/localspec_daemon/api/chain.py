@@ -220,7 +220,7 @@ def _breakers(texts: list[str]) -> tuple[str, ...]:
 
 
 def _pairs(biases: Biases) -> list[tuple[int | str, float]]:
-    """Returns token ids or texts with the number added to their logits."""
+    """Returns pairs of a token id or a text, and the number to add to its logits."""
     pairs = biases.items() if isinstance(biases, dict) else biases
     return [(_key(key), _bias(key, bias)) for key, bias in pairs]
 

@@ -23,7 +23,7 @@ Json: TypeAlias = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """The origin of a request, as far as its body does not tell.
+    """The origin of a request, from its connection and its headers.
 
     `client` is the principal that the kernel or the token established. `session` is the name of the
     conversation in the client's headers, or "".
@@ -40,8 +40,8 @@ class ParsedRequest:
     `generates` are its choices in the order in which they are answered: one for each prompt and
     each of `n`. `body` is the decoded body, for the `Reply` of the same dialect. `aliases` False
     takes the model's name literally; `progress` asks for all events of loading. A stream that is
-    silent for `silence_seconds` gets a keep-alive: never below 0, by the daemon's default for None.
-    `names` are the body's own names of fields of `Generate`, by which errors call them.
+    silent for `silence_seconds` gets a keep-alive; a number below 0 means none, None the daemon's
+    default. `names` maps fields of `Generate` to their names in the body, for error messages.
     """
 
     model: str

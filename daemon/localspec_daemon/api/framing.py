@@ -14,8 +14,8 @@ _encoder = msgspec.json.Encoder()
 class Framing:
     """Encodes one object as one frame; no character is split.
 
-    `named` adds the object's `type` as the event's name. `done` ends a complete stream. Comments,
-    of which lines of JSON have none, are skipped by parsers and shown to people.
+    `named` adds the object's `type` as the event's name. `done` ends a complete stream. Parsers
+    skip comments, but people see them; lines of JSON have no comments.
     """
 
     media_type: str
@@ -24,7 +24,10 @@ class Framing:
     done: bytes = b""
 
     def frame(self, value: Any) -> bytes:
-        """Returns one object as compact JSON: some clients search for `"content":` and no blank."""
+        """Returns the frame of one object.
+
+        Its JSON is compact: some clients search for `"content":` without a space behind it.
+        """
         data = _encoder.encode(value)
         if self.lines:
             return data + b"\n"

@@ -32,7 +32,8 @@ class InfillRequest(LlamaRequest):
 def infill(data: bytes, config: Config, caller: Caller) -> ParsedRequest:
     """Parses a body of POST /infill. Raises RequestError.
 
-    A single completion is greedy unless a temperature is sent; of several, all would be the same.
+    A single completion is greedy unless a temperature is sent. Several keep the configured
+    temperature: greedy ones would all be the same.
     """
     request = decode(data, InfillRequest)
     if not all_known(request.samplers):

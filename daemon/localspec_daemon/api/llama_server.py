@@ -26,14 +26,14 @@ from localspec_daemon.api.running import Running
 from localspec_daemon.api.settings import of_request
 
 MAX_PROBABILITIES = 256
-"""Alternatives to each token: as many as people look at, and 10 kB a token."""
+"""The most alternatives to each token: as many as people look at; they take 10 kB a token."""
 
 
 class LlamaRequest(Continuation):
     """The fields that POST /completion and POST /infill share.
 
-    `response_fields` selects fields of the answer; a slash leads into an object. Numbers out of
-    range become the nearest in it where llama-server does that.
+    `response_fields` selects fields of the answer; a slash leads into an object. A number out of
+    range becomes the nearest one in it, where llama-server does the same.
     """
 
     clamps = True
@@ -117,7 +117,7 @@ class CompletionReply(ReplyDefaults):
         }
 
     def _slot(self, started: Started | None) -> int:
-        """Returns the number that the request gave its slot, or else that of its place."""
+        """Returns the `id_slot` of the request, or else the number of its slot in the engine."""
         asked = self.parsed.body.id_slot
         if asked is not None and asked >= 0:
             return int(asked)

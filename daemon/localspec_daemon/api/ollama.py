@@ -176,7 +176,7 @@ class OllamaReply(ReplyDefaults):
         return self._line(_content(""), done=True) | {"done_reason": reason}
 
     def _line(self, content: Json, *, done: bool) -> Json:
-        # The name that was asked for: clients look for their own.
+        # The name as the request has it: clients compare it with the name that they sent.
         head = {"model": self.parsed.body.model, "created_at": stamp()}
         return head | self.wrap(content) | {"done": done}
 
@@ -256,7 +256,7 @@ def _images(images: list[Any] | None, param: str) -> list[Image]:
 
 
 def _shown(images: Sequence[Image], text: str) -> str:
-    """Returns the text behind its images, as Ollama puts them."""
+    """Returns the images' marks and then the text, in Ollama's order."""
     return "".join(one.mark for one in images) + text
 
 

@@ -40,7 +40,7 @@ ROLES = {
     "tool": "tool",
     "function": "tool",
 }
-"""The roles that clients write, and those that templates know."""
+"""For each role that clients send, the role that templates know."""
 
 
 def chat(data: bytes, config: Config, caller: Caller) -> ParsedRequest:
@@ -166,13 +166,13 @@ def message(index: int, given: ChatMessage) -> Message:
         return said(role, param, given.content, extra)
     if role not in ("assistant", "tool"):
         raise RequestError(f"{param} is missing.", param=param)
-    return Message(role, "", extra)  # an assistant that only called, a tool that gave nothing
+    return Message(role, "", extra)  # only calls of the assistant, or an empty tool result
 
 
 def split_prefill(request: ChatRequest, messages: list[Message]) -> tuple[list[Message], str]:
     """Splits the beginning of the answer off the messages, unless the request forbids it.
 
-    Raises RequestError if it demands a beginning and there is none.
+    Raises RequestError if the request demands a beginning and there is none.
     """
     wanted = request.continue_final_message
     if wanted and request.add_generation_prompt:
@@ -280,7 +280,7 @@ def response_format(request: Request) -> Json | None:
 
 
 def _formats(request: Request) -> dict[str, Json]:
-    """Returns the formats that the body asks for, by its fields."""
+    """Returns the formats that the body asks for, by the fields that name them."""
     given, found = request.response_format, {}
     if given and given.type != "text":
         fields = msgspec.structs.asdict(given).items()
@@ -331,12 +331,12 @@ def shared(request: Request, config: Config) -> Json:
 
 
 def seconds(milliseconds: float | None) -> float | None:
-    """Returns a time limit in seconds; None from 0 down."""
+    """Returns a time limit in seconds; None for 0 and below."""
     return milliseconds / 1000 if milliseconds and milliseconds > 0 else None
 
 
 def slot_name(number: int | None, config: Config) -> str:
-    """Returns a slot's number, modulo the slots, as a conversation's name."""
+    """Returns a conversation's name made of a slot's number, modulo the slots; "" without one."""
     if number is None or number < 0:
         return ""
     return f"slot {number % config.engine.slots}"
@@ -352,7 +352,7 @@ def with_choices(request: Request, generates: list[Generate]) -> ParsedRequest:
 
 
 def _names(request: Request) -> dict[str, str]:
-    """Returns the body's names of fields that it calls otherwise than `Generate`."""
+    """Returns the body's names for the fields that have another name in `Generate`."""
     form = next(iter(_formats(request)), "response_format")
     return {"template_kwargs": "chat_template_kwargs", "response_format": form}
 

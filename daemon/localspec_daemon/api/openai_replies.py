@@ -27,7 +27,7 @@ FINGERPRINT = "b0-localspec"
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """The differences of chats and completions: object names, the text's place, logprobs.
+    """The differences between chats and completions: object names, the text's place, logprobs.
 
     `opening` is the delta before the first text, or None. `closing` holds an empty text, in the
     chunk that ends a choice.
@@ -43,7 +43,7 @@ class Kind:
 
 
 _BITS, _GOES_ON = 0xC0, 0x80
-"""The first two bits of a byte, and those of one that goes on with a character."""
+"""The mask of a byte's first two bits, and their value in a continuation byte of UTF-8."""
 
 
 @dataclass(slots=True)
@@ -56,8 +56,8 @@ class TextOffset:
     )
 
     def of(self, piece: bytes) -> int:
-        """Returns the offset of a token that writes `piece`, or of the character it is part of."""
-        if piece and piece[0] & _BITS != _GOES_ON:  # a character that was begun is not gone on with
+        """Returns the offset of a token with these bytes, or of the character that it continues."""
+        if piece and piece[0] & _BITS != _GOES_ON:  # the character before stays incomplete
             self._chars += len(self._decoder.decode(b"", final=True))
         begins = self._chars
         self._chars += len(self._decoder.decode(piece))
@@ -258,7 +258,8 @@ def _alternative(one: Alternative) -> Json:
 def _text_logprobs(tokens: Sequence[TokenLogprob], place: TextOffset) -> Json:
     """Returns the legacy shape: parallel lists; offsets are characters of the text.
 
-    A token inside a character has that one's offset. JSON has no NaN: a first token's is null.
+    A token that continues a character has the character's offset. The logprob of a first token is
+    null: it is NaN, which JSON does not have.
     """
     shown = [_shown(token.chosen) for token in tokens]
     offsets = [place.of(token.chosen.piece) for token in tokens]
@@ -297,7 +298,7 @@ COMPLETION_KIND = Kind(
     content=lambda answer: {"text": answer.text},
     logprobs=_text_logprobs,
 )
-# Mistral's, whose clients take a content from every delta, the last one too.
+# Mistral's kind: its clients read a content from every delta, the last one too.
 FIM_KIND = replace(CHAT_KIND, closing={"delta": {"content": ""}})
 ChatReply = partial(OpenAIReply, CHAT_KIND)
 CompletionReply = partial(OpenAIReply, COMPLETION_KIND)

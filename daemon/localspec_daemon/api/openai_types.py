@@ -12,7 +12,7 @@ from localspec_daemon.api.chain import TokenId
 
 MAX_CHOICES = 64
 Milliseconds: TypeAlias = Annotated[float, Meta(ge=-1, le=86_400_000)]
-"""A span of time up to a day; none from 0 down."""
+"""A time limit of up to a day; 0 and below are no limit."""
 MAX_ALTERNATIVES = 20
 """Alternatives to a token in its logprobs: OpenAI's own bound."""
 
@@ -77,8 +77,8 @@ class Prediction(msgspec.Struct):
 class Foreign(TextRequest):
     """Fields that would change an answer and are not served, except with a value in `NEUTRAL`.
 
-    Those behind `preserved_tokens` are vLLM's and other servers', whose clients come here too. All
-    other unknown fields are harmless, as `user`, `store` and `metadata` are.
+    The fields after `preserved_tokens` are those of vLLM and other servers, whose clients come here
+    too. All other unknown fields are harmless, such as `user`, `store` and `metadata`.
     """
 
     audio: Any = None
@@ -171,13 +171,14 @@ class LoraScale(msgspec.Struct):
 class Request(Foreign):
     """The fields that chats and completions share, with llama-server's own.
 
-    `t_max_predict_ms` ends an answer that long after its first token, once it has a line.
-    `t_max_prompt_ms` ends an answer without a token that long after its begin; its prompt is read
-    on as a warm-up. `sse_ping_interval` is the seconds that a stream may be silent, -1 for ever.
-    With `context_shift` an answer that fills its context keeps `n_keep` of its first tokens, -1 the
-    prompt, forgets `n_discard` behind them, 0 is half of the rest, and goes on. `backend_sampling`
-    chooses where tokens are sampled, which changes no answer. `lora` are scales of LoRA adapters;
-    those that it leaves out have none, and an empty list is as none was sent.
+    `t_max_predict_ms` ends an answer this long after its first token, but not before a whole line.
+    `t_max_prompt_ms` ends an answer that has no token this long after its start; the rest of its
+    prompt is read as a warm-up. `sse_ping_interval` is how many seconds a stream may be silent, -1
+    for ever.
+    With `context_shift` an answer that fills its context forgets tokens and goes on: it keeps the
+    first `n_keep` (-1: the prompt) and forgets the next `n_discard` (0: half of the rest).
+    `backend_sampling` chooses where tokens are sampled, which changes no answer. `lora` sets scales
+    of LoRA adapters, 0 for those that it leaves out; an empty list sets nothing.
     """
 
     stream_options: StreamOptions | None = None
@@ -249,7 +250,7 @@ Prompts: TypeAlias = str | PromptObject | list[str | TokenId | PromptObject | li
 
 
 class Continuation(Request):
-    """A body with one prompt, or with a list of them; thoughts are told apart in chats only."""
+    """A body with one prompt, or with a list of them; only chats separate thoughts from text."""
 
     prompt: Prompts | None = None
     reasoning_control: Any = None

@@ -21,7 +21,7 @@ from localspec_daemon.api.bodies import decode
 
 MAX_LINE_BYTES = 1024 * 1024
 MAX_ANSWER_BYTES = 64 * 1024 * 1024
-"""The size of one answer, whole or streamed."""
+"""The most bytes of one answer, whole or streamed."""
 MAX_WORDS = 500
 """Characters of an upstream's error message that are passed on."""
 

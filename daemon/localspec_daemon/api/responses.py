@@ -104,7 +104,7 @@ def _messages(request: ResponsesRequest) -> list[Message]:
 
 
 def _joined(last: list[Message], turn: Message) -> list[Message]:
-    """Joins the last message and the next if both are the text and calls of one answer."""
+    """Joins the last message and the next if both are the assistant's and either has calls."""
     if not last or {last[0].role, turn.role} != {"assistant"}:
         return [*last, turn]
     calls = [call for one in (last[0], turn) for call in one.extra.get("tool_calls", ())]

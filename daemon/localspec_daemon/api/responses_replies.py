@@ -140,11 +140,11 @@ class ResponsesReply(ReplyDefaults):
             "", answer.text, [], reasoning=answer.reasoning, calls=calls, logprobs=answer.logprobs
         )
         for _ in (*self.delta(0, delta), *self.finish(0, answer.end)):
-            pass  # the same items, and no listener
+            pass  # builds the items of a stream; its events are not sent
         return self._response(_status(answer.end), answer.end) | figures(answer.end)
 
     def _into(self, kind: Kind, call: CallDelta | None = None) -> Iterator[Json]:
-        """Opens an item of that kind, unless it is open; each call is an item of its own."""
+        """Opens an item, unless the open one is of this kind; each call is an item of its own."""
         if self._open and self._items[-1].kind == kind and call is None:
             return
         yield from self._close("completed")

@@ -2,8 +2,8 @@
 
 | caller | identity | Host | Origin, Sec-Fetch-Site | body |
 | --- | --- | --- | --- | --- |
-| Unix socket | the kernel's uid, checked by `listen.Listener` | any | refused | capped, in time |
-| TCP on loopback | bearer token or API key | this address and port | refused | and no form |
+| Unix socket | the kernel's uid, by `listen.Listener` | any | refused | limits of size and time |
+| TCP on loopback | bearer token or API key | this address and port | refused | also no form |
 | the page of `localspec web` | cookie and key | the same | its own | the same |
 
 Any web page in a browser can send requests to a local port. So a request with an Origin is refused
@@ -35,12 +35,12 @@ from localspec_daemon.page.passes import Passes, cookie_names
 from localspec_daemon.page.routes import ENTRY, FILES, KEY_PATH, PRIVATE, port
 
 RECEIPT_SECONDS = 10.0
-"""The most for a body to arrive; on a local socket 8 MiB take milliseconds."""
+"""The longest time for a body to arrive; on a local socket 8 MiB take milliseconds."""
 
 Headers: TypeAlias = CIMultiDictProxy[str]
 
 FORMS = frozenset({"application/x-www-form-urlencoded", "multipart/form-data", "text/plain"})
-"""Content types that web pages can send anywhere without asking."""
+"""Content types that web pages can send to any address without a preflight."""
 
 OPEN_PATHS = frozenset({"/health", "/v1/health"})
 """Paths that need no token: they show nothing private, and process supervisors use them."""
@@ -148,7 +148,7 @@ def check_type(request: web.Request) -> None:
 
 
 def check_host(headers: Headers, address: str, port: int) -> None:
-    """Raises Forbidden unless the one Host header names this loopback port: DNS can be rebound.
+    """Raises Forbidden unless the one Host header names this loopback port (DNS rebinding).
 
     `address` is the local one of the connection: any of 127.0.0.0/8 may be in use.
     """

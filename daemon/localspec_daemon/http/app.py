@@ -48,8 +48,8 @@ def create_app(
 ) -> web.Application:
     """The application on one supervisor. `token_hash` is the SHA-256 of the token of TCP callers.
 
-    `pages` is the file that keeps the browsers that have opened the page across restarts. A stream
-    sends a comment after `silence_seconds` without an event.
+    `pages` is the file that remembers, across restarts, which browsers have opened the page. A
+    stream sends a comment after `silence_seconds` without an event.
     """
     passes = Passes(memory.load(pages)) if pages else Passes()
     front = access_control(token_hash, lambda: supervisor.config.server.origins, passes)
@@ -106,7 +106,7 @@ async def _continue_later(_request: web.Request) -> None:
 
 
 async def _add_headers(request: web.Request, response: web.StreamResponse) -> None:
-    """Add to every response the request's id, the client's or a new one, our name, and CORS."""
+    """Add the Server header, the request's id (the client's or a new one) and the CORS headers."""
     response.headers["Server"] = f"localspec/{VERSION}"
     given = request.headers.get("X-Request-Id", "")
     known = re.fullmatch(rf"[!-~]{{1,{MAX_REQUEST_ID}}}", given)

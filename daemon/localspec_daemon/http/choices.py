@@ -63,7 +63,7 @@ async def _all(
 
     def over(done: asyncio.Future[Any]) -> None:
         if not done.cancelled():
-            done.exception()  # retrieved, also when the client has left
+            done.exception()  # retrieves it, so that asyncio logs nothing if the client has left
         queue.put_nowait(None)
 
     tasks = [asyncio.create_task(one(*numbered)) for numbered in enumerate(asked.generates)]

@@ -3,8 +3,8 @@
 | connection | limit | above the limit |
 | --- | --- | --- |
 | Unix socket, which is this user's | the largest | 503 |
-| TCP, a request of it had the token | its own | 429 for that request |
-| TCP, none had it yet | small, for seconds | the oldest one is closed |
+| TCP, after a request with the token | its own | 429 for that request |
+| TCP, before such a request | small, for seconds | the oldest one is closed |
 
 So no kind uses up the connections of another.
 """
@@ -25,7 +25,7 @@ MOST_ON_SOCKET = 512
 MOST_UNKNOWN = 64
 """Connections without a token yet: each counts for the milliseconds until its head is read."""
 UNKNOWN_SECONDS = 5.0
-"""From a TCP connection to its first request with the token, which a client sends at once."""
+"""The longest time from a TCP connection to a request with the token: clients send one at once."""
 
 
 class Shares(NamedTuple):
@@ -96,7 +96,7 @@ class Connections:
         self._unknown[one] = None
 
     def admit(self, one: Connection) -> None:
-        """Count it as known: a request on it had the token. Raises Busy above the limit."""
+        """Count a connection as known: a request had the token. Raises Busy above the limit."""
         if one not in self._unknown:
             return
         if len(self._known) >= self.shares.known:

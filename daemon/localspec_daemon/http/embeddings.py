@@ -116,7 +116,7 @@ async def ollama_vectors(request: web.Request) -> web.Response:
 
 
 async def ollama_vector(request: web.Request) -> web.Response:
-    """POST /api/embeddings: as the model gives it, of whatever length."""
+    """POST /api/embeddings: the vector as the model gives it, not normalized."""
     asked = await decoded(request, OllamaEmbeddingRequest)
     embed = Embed(identity("embd"), prompts(asked.prompt), norm=-1, cut=True)
     answer = await _ollama_answer(request, asked, embed)
@@ -166,9 +166,9 @@ async def _answer(request: web.Request, model: Model, embed: Embed) -> QuestionA
 
 
 async def _encoder(supervisor: Supervisor, name: str | None) -> Model:
-    """The model of that name; for a name that is not here, one that gives embeddings.
+    """The model of that name, or one that gives embeddings, as `of_kind` chooses it.
 
-    Raises NotServed where it gives none, and UnknownModel.
+    Raises NotServed if the choice gives no embeddings, and UnknownModel.
     """
     return await of_kind(supervisor, name, _gives_vectors, no_embeddings)
 
@@ -183,9 +183,10 @@ async def of_kind(
     fits: Callable[[Header], bool],
     refusal: Callable[[str], LocalSpecError],
 ) -> Model:
-    """The model of that name; without a name that is here, one that fits.
+    """The model of that name; without a name, or for one of `[models.aliases]`, any that fits.
 
-    Raises UnknownModel, and the refusal where it does not fit.
+    The model that the name resolves to is tried first. Raises UnknownModel, and the refusal if no
+    model fits.
     """
     found = await supervisor.model(name)
     paths = {found.name: Path(found.load.target_path)}

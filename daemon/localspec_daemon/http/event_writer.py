@@ -19,8 +19,8 @@ Output: TypeAlias = Iterable[Json | str]
 class EventWriter:
     """One stream. Request lifetime.
 
-    The progress of a load becomes a comment at each step if `eager`; otherwise not before
-    `quiet_until`, a time, and then every `silence_seconds`.
+    The progress of a load becomes a comment at each step if `eager`; otherwise none before the
+    time `quiet_until`, and then at most one in `silence_seconds`.
     """
 
     reply: Reply
@@ -59,7 +59,7 @@ class EventWriter:
         return (self._why,)
 
     def _begin(self, started: Started) -> Output:
-        """The beginning of the answer, once: the first choice with a slot begins them all."""
+        """The beginning of the answer, for the first choice with a slot; nothing for the others."""
         if self._begun:
             return ()
         self._begun, self._why = True, "reading the prompt"

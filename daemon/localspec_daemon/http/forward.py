@@ -17,7 +17,7 @@ from localspec_daemon.supervisor.request_log import Record
 from localspec_daemon.supervisor.supervisor import Supervisor
 
 FORWARDED = "forwarded"
-"""The outcome of a whole forwarded answer, in the log and in the counts."""
+"""The outcome of an answer that was forwarded to its end, in the log and in the counts."""
 
 
 async def whole(supervisor: Supervisor, call: Call, client: str) -> bytes:

@@ -39,9 +39,9 @@ class Listener(socket.socket):
     """A listening socket that checks every connection before a byte of it is read.
 
     On a Unix socket the peer's user id must be that of `owner`; while `full` is true, every
-    connection is answered with 503. One file is kept open in reserve: when the process has no file
-    descriptor left, it is closed to accept a waiting connection and answer 503, because the event
-    loop would otherwise call `accept` for ever.
+    connection is answered with 503. One file is kept open in reserve. When the process has no file
+    descriptor left, this file is closed, and its descriptor serves to accept a waiting connection
+    and answer 503: otherwise the event loop would call `accept` for ever.
     """
 
     full: Callable[[], bool] = staticmethod(lambda: False)
@@ -117,7 +117,7 @@ def peer_uid(connection: socket.socket) -> int | None:
 def unix(path: Path) -> Iterator[Listener]:
     """The private socket, bound and not yet listening; its file is removed at the end.
 
-    Its lock is held meanwhile, so exactly one of two daemons has the path, also while the first one
+    Its lock is held until then, so only one of two daemons has the path, also while the first one
     drains. Raises AlreadyRunning, ConfigError, Forbidden.
     """
     if len(os.fsencode(path)) > MAX_PATH_BYTES:

@@ -33,7 +33,7 @@ async def adapters(request: web.Request) -> web.Response:
 
 
 async def set_scales(request: web.Request) -> web.Response:
-    """POST /lora-adapters: the scales for requests that name none; those left out have none."""
+    """POST /lora-adapters: set the scales for requests that send none; 0 for those left out."""
     supervisor = request.app[SUPERVISOR]
     data = await body(request, supervisor.config.server.max_body_bytes)
     asked = decode(data, list[LoraScale])

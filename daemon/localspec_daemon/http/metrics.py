@@ -14,7 +14,7 @@ from localspec_daemon.supervisor.request_log import Tally
 
 
 def exposition(tallies: Mapping[str, Tally], models: Iterable[Model]) -> bytes:
-    """Prometheus' text format. llama-server calls its one high watermark a counter."""
+    """Prometheus' text format. `n_tokens_max`, a maximum, is a counter here, as in llama-server."""
     registry = CollectorRegistry()
     registry.register(_Figures(tallies, list(models)))
     text = generate_latest(registry)

@@ -189,7 +189,7 @@ async def load(request: web.Request) -> web.Response:
 async def unload(request: web.Request) -> web.Response:
     """POST /v1/models/unload: free the memory once the open requests are finished.
 
-    A loading ends at once, and the requests that wait for it get an error.
+    A load in progress ends at once, and the requests that wait for it get an error.
     """
     found = await _named(request)
     request.app[SUPERVISOR].pool.retire(found)
@@ -205,7 +205,7 @@ async def _named(request: web.Request) -> Model:
 
 
 def _card(supervisor: Supervisor, entry: Entry) -> dict[str, Any]:
-    """One model as llama-server shows it; pickers key on `owned_by`."""
+    """One model as llama-server shows it; model pickers recognise the server by `owned_by`."""
     known = supervisor.pool.models.get(entry.name)
     meta: dict[str, Any] = {"size": entry.size_bytes}
     sees = entry.sees

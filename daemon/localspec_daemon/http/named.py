@@ -1,4 +1,4 @@
-"""The model that a request names: in its body, or behind the question mark of its address."""
+"""The model that a request names: in its body, or in the query of its address."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from localspec.errors import RequestError
 
 
 def named(request: web.Request, in_body: str | None = None) -> str | None:
-    """The name that a request gives, if any: none is passed over. Raises RequestError for two."""
+    """The name in the query or in the body; None for none. Raises RequestError if they differ."""
     names = {*request.query.getall("model", []), in_body} - {None, ""}
     if len(names) > 1:
         raise RequestError(

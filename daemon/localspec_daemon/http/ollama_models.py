@@ -42,7 +42,7 @@ _THOUGHTS = ("</think>", "<|channel|>analysis")
 _PARAMETERS = re.compile(r"(?:^|[-_.])(\d+(?:\.\d+)?[bm])(?=[-_.]|$)", re.IGNORECASE)
 """A model's size in its name: `1.5b`."""
 _FOR_EVER_SECONDS = 10.0 * 365 * 86_400
-"""The expiry date of a model that is never unloaded."""
+"""The time until the expiry date that is shown for a model that is never unloaded."""
 
 
 class NamedRequest(msgspec.Struct):

@@ -20,7 +20,7 @@ from localspec_daemon.http.route import Route, family
 from localspec_daemon.page.routes import ENTRY
 
 ROUTES: web.AppKey[tuple[Route, ...]] = web.AppKey("routes", tuple)
-"""The application's document."""
+"""The routes that the application's document describes."""
 
 REF = "#/components/schemas/{name}"
 JSON = "application/json"
@@ -29,8 +29,8 @@ _ANY = (400, 401, 403, 417, 431)
 """Errors of any request: a bad head, no token, a web page or a wrong Host."""
 _BODY = (413, 415)
 _MODEL = (404, 422, 429, 502, 503, 507)
-"""Errors of a model: it is unknown, the request is refused (`poisonous`), there are too many
-requests, a worker died, no load is possible now, no memory."""
+"""Errors of a model, in this order: it is unknown, the request is refused (`poisonous`), there are
+too many requests, its worker died, it cannot load now, it does not fit into memory."""
 _NAMED = (404,)
 
 _ABOUT = (

@@ -42,7 +42,7 @@ async def cache(request: web.Request) -> web.Response:
 
 
 async def clear_cache(request: web.Request) -> web.Response:
-    """DELETE /v1/cache: the files go, and what workers have in memory or write just now."""
+    """DELETE /v1/cache: delete the files, and all that workers hold in memory or are writing."""
     cleared = await asyncio.to_thread(prefixes.clear)
     request.app[SUPERVISOR].pool.forget()
     return json_response(cleared)
@@ -58,7 +58,7 @@ async def health(request: web.Request) -> web.Response:
 
 
 async def prometheus(request: web.Request) -> web.Response:
-    """GET /metrics: of all models, or of the one that is named."""
+    """GET /metrics: the figures of all models, or of the one that the request names."""
     supervisor = request.app[SUPERVISOR]
     tallies, models = dict(supervisor.tallies), dict(supervisor.pool.models)
     if wanted := named(request):

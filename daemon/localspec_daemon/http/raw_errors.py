@@ -1,4 +1,4 @@
-"""Answers what is no HTTP request in our own words: no echo, no page of HTML."""
+"""Answers malformed HTTP with the daemon's own errors, without an echo and without HTML."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ _log = logging.getLogger("localspec.http")
 
 
 FIRST_LOOK_SECONDS, LOOK_SECONDS = 0.05, 1.0
-"""From an end of stream to the first look whether its sender reads on, and between the others."""
+"""From an end of stream to the first check whether its sender still reads, and between checks."""
 ENCODINGS = frozenset({"", "identity", "gzip", "deflate"})
 """Values of Content-Encoding that are served."""
 _REQUEST_LINE = re.compile(rb"[A-Z]{3,7} (/[!-~]{0,255})")
 
 
 class HeadTooLarge(RequestError):
-    """A line of the head, or all of it, is over what a client has to say."""
+    """A line of the request's head, or the whole head, is over the limit."""
 
     status, code = 431, "head_too_large"
 
@@ -48,7 +48,7 @@ def wrong_encoding() -> WrongEncoding:
 
 
 class HttpConnection(RequestHandler):
-    """One connection. `_path` is the path of its latest request, where a piece began with that."""
+    """One connection. `_path` is that of the latest piece of data that begins with a request."""
 
     __slots__ = ("_connections", "_latest", "_path", "_reader_timer", "_token_timer")
     _path: str
@@ -61,7 +61,7 @@ class HttpConnection(RequestHandler):
         self._latest: StreamReader | None = None  # the body of the latest request
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Register a new connection; one by TCP has seconds to show the token."""
+        """Register a new connection; one over TCP has `unknown_seconds` to show the token."""
         super().connection_made(transport)
         on_socket = transport.get_extra_info("socket").family == socket.AF_UNIX
         self._connections.add(self, on_socket=on_socket)
@@ -77,15 +77,15 @@ class HttpConnection(RequestHandler):
         super().connection_lost(exc)
 
     def eof_received(self) -> bool:  # type: ignore[override]  # asyncio takes one, aiohttp has none
-        """The caller writes no more. True where it still gets the answers to what it has asked."""
+        """Take the client's end of stream. True if it still gets the answers to its requests."""
         waits = self._waiter is not None
         rests = not self._request_count or (waits and not self._messages)
         if rests or not self._latest or not self._is_read():
             return False
-        if not self._latest.is_eof():  # its body is cut, which its handler is told
+        if not self._latest.is_eof():  # the body is cut, and its handler has to know
             self._latest.set_exception(web.RequestPayloadError("the body is cut"))
         if len(self._messages) == waits:
-            self.close()  # behind the one answer that is left
+            self.close()  # after the one answer that is left
         self._reader_timer = self._loop.call_later(FIRST_LOOK_SECONDS, self._abort_unread)
         return True
 
@@ -93,7 +93,7 @@ class HttpConnection(RequestHandler):
         return self.transport is not None and reads(self.transport.get_extra_info("socket"))
 
     def _abort_unread(self) -> None:
-        """Abort where the caller has left: the event loop does not notice that by itself."""
+        """Abort if the client has left, which the event loop does not notice; else check again."""
         if self.transport is None:
             return
         if self._is_read():
@@ -102,7 +102,7 @@ class HttpConnection(RequestHandler):
             self.transport.abort()
 
     def admit(self) -> None:
-        """A request on it had the token. Raises Busy where there is no room for it."""
+        """Count the connection as known: a request had the token. Raises Busy above the limit."""
         self._connections.admit(self)
 
     def close_now(self) -> None:
@@ -115,7 +115,7 @@ class HttpConnection(RequestHandler):
         )
 
     def _close_unknown(self) -> None:
-        """Its time is over, but for an answer that needs no token and is on its way."""
+        """Close a connection that showed no token in time, after the answer that is on its way."""
         if not self._connections.is_unknown(self):
             return
         if self._request_in_progress:
@@ -124,7 +124,7 @@ class HttpConnection(RequestHandler):
             self.force_close()
 
     def data_received(self, data: bytes) -> None:
-        """A piece of what the client sends. Of a head that cannot be read aiohttp keeps nothing."""
+        """Take a piece of data. Its path is kept here: aiohttp keeps nothing of an invalid head."""
         if line := _REQUEST_LINE.match(data):
             self._path = line[1].decode("ascii", "replace")
         super().data_received(data)
@@ -138,7 +138,7 @@ class HttpConnection(RequestHandler):
         exc: BaseException | None = None,
         message: str | None = None,
     ) -> web.StreamResponse:
-        """The answer to what is no HTTP; `message` would repeat what the client sent."""
+        """The answer to malformed HTTP, without `message`, which repeats what the client sent."""
         _log.debug("refused status=%d what=%s", status, type(exc).__name__)
         if request.writer.output_size > 0:
             raise ConnectionError("a response has begun already") from exc
@@ -152,7 +152,7 @@ class HttpConnection(RequestHandler):
         return response
 
     def log_exception(self, *args: Any, **kw: Any) -> None:
-        """Log a bug. A body that is not as its head says is none: its request has its answer."""
+        """Log a bug, but not a body that differs from its head: its request has been answered."""
         if not isinstance(kw.get("exc_info"), web.RequestPayloadError):
             super().log_exception(*args, **kw)
 
@@ -163,7 +163,7 @@ class _Server(web.Server):
     all_connections: Connections
 
     def __call__(self) -> RequestHandler:
-        """A connection was accepted."""
+        """The handler of an accepted connection."""
         return HttpConnection(self.all_connections, self, loop=self._loop, **self._kwargs)
 
 
@@ -180,7 +180,7 @@ class Runner(web.AppRunner):
             made.request_handler,
             request_factory=made.request_factory,
             handler_cancellation=made.handler_cancellation,
-            loop=made._loop,  # noqa: SLF001 - aiohttp has no other door for this
+            loop=made._loop,  # noqa: SLF001 - aiohttp has no public name for this
             **made._kwargs,  # noqa: SLF001
         )
         server.all_connections = self._connections

@@ -20,7 +20,7 @@ from localspec_daemon.api.types.openai import Error
 
 @dataclass(frozen=True, slots=True)
 class Stream:
-    """Frames, and what each of them is."""
+    """The framing of a stream, and the type of each of its frames."""
 
     framing: Framing
     frame: Any
@@ -30,10 +30,10 @@ class Stream:
 class Route:
     """One method of one path.
 
-    `about` is a sentence. `takes` is the type of the body, `queries` what may stand behind a
-    question mark. `gives` is the type of the answer, or its media type where that is no JSON; None
-    where there is no answer but an error. `stream` is what comes instead, to those who ask for it.
-    `loads`: a model may have to be loaded for it. `also` are further statuses and their types.
+    `about` is a sentence. `takes` is the type of the request's body, `queries` names its query
+    parameters. `gives` is the type of the answer's body, or its media type if that is not JSON;
+    None if it has no body. `stream` describes the stream for clients that ask for one. `loads`:
+    the request may load a model. `also` are further statuses and the types of their bodies.
     """
 
     method: str
@@ -55,7 +55,7 @@ def both(route: Route) -> tuple[Route, Route]:
 
 @dataclass(frozen=True, slots=True)
 class Family:
-    """A family of APIs by its errors: its name, how they are made, and their type."""
+    """A family of APIs: its name, the function that makes its errors, and their type."""
 
     name: str
     errors: Callable[[LocalSpecError], Json]
@@ -70,5 +70,5 @@ _FAMILIES = {"/api/": OLLAMA, "/v1/messages": ANTHROPIC}
 
 
 def family(path: str, default: Family = OPENAI) -> Family:
-    """The family of a path; OpenAI's where nothing else is said."""
+    """The family of a path; `default` if the path's prefix names none."""
     return next((own for prefix, own in _FAMILIES.items() if path.startswith(prefix)), default)

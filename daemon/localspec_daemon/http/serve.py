@@ -36,18 +36,18 @@ _log = logging.getLogger("localspec.serve")
 SUPERVISOR: web.AppKey[Supervisor] = web.AppKey("supervisor", Supervisor)
 
 SILENCE_SECONDS: web.AppKey[float] = web.AppKey("silence_seconds", float)
-"""After so long a silence a stream gives a sign of life: clients and proxies give up after minutes.
-A rare one, because some clients take every comment for a sign of text."""
+"""A stream that is silent for this long sends a keep-alive: clients and proxies give up after
+minutes. Keep-alives are rare, because some clients take every comment for a sign of text."""
 
 EAGER_SILENCE_SECONDS = 0.5
-"""The same for a client that asks for progress: a person sees it, and a second is long."""
+"""The same for a client that asks for progress: people watch it, and a second is long."""
 
 Pump: TypeAlias = Callable[[FrameStream], Awaitable[None]]
 Broken: TypeAlias = Callable[[LocalSpecError], Iterable[Json]]
 
 
 def text_handler(dialect: Dialect) -> Handler:
-    """The handler of an endpoint that speaks so."""
+    """The handler of an endpoint of this dialect."""
     return partial(_generate, dialect=dialect)
 
 
@@ -108,7 +108,7 @@ async def _whole(
 
 
 def _relaxed_header(started: Started | None) -> dict[str, str]:
-    """The header that names the schema's keys that the answer will not keep."""
+    """The header that names the keys of the schema that the answer may violate."""
     relaxed = started.relaxed if started else []
     return {"X-LocalSpec-Relaxed": ", ".join(relaxed)} if relaxed else {}
 
@@ -140,7 +140,7 @@ def _silence_seconds(request: web.Request, asked: ParsedRequest) -> float:
 async def _pump(
     request: web.Request, asked: ParsedRequest, found: Model, reply: Reply, stream: FrameStream
 ) -> None:
-    """Events of the engine, and the pauses between them, into frames and comments."""
+    """Write the engine's events as frames, and the pauses between them as comments."""
     clock, silence = asyncio.get_running_loop().time, _silence_seconds(request, asked)
     if asked.progress and asked.silence_seconds is None:
         silence = min(silence, EAGER_SILENCE_SECONDS)

@@ -1,4 +1,4 @@
-"""Doors that systemd opened before it started us, and keeps while we restart: sd_listen_fds(3)."""
+"""Sockets that systemd opens before the daemon starts, and keeps afterwards: sd_listen_fds(3)."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ FIRST_DESCRIPTOR = 3
 def names(environ: MutableMapping[str, str], pid: int) -> list[str]:
     """Names of the sockets handed to this process, in their order; [] for none.
 
-    The variables are taken out of `environ`: what we start is not meant by them.
+    The variables are removed from `environ`: they are not meant for child processes.
     """
     listen_pid, count, called = (
         environ.pop(name, "") for name in ("LISTEN_PID", "LISTEN_FDS", "LISTEN_FDNAMES")
@@ -32,7 +32,7 @@ def names(environ: MutableMapping[str, str], pid: int) -> list[str]:
 def listeners(first: int = FIRST_DESCRIPTOR) -> list[Listener]:
     """The sockets that systemd listens on for us; it owns them, so they outlive this process.
 
-    Raises ConfigError, Forbidden: what LocalSpec would not have opened itself it does not serve.
+    Raises ConfigError, Forbidden for a socket that LocalSpec would not have opened itself.
     """
     found = []
     with contextlib.ExitStack() as stack:
@@ -48,7 +48,7 @@ def listeners(first: int = FIRST_DESCRIPTOR) -> list[Listener]:
 
 
 def _check(listener: Listener, name: str) -> None:
-    """A listening stream: on a path that is private, or on loopback."""
+    """Raise unless the socket is a listening stream, on a private path or on loopback."""
     listening = 0
     with contextlib.suppress(OSError):
         listening = listener.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN)

@@ -51,7 +51,11 @@ async def control(request: web.Request) -> web.Response:
 def _streams(
     models: Iterable[Model], id_: str, client: str
 ) -> Iterator[tuple[Stream, Generate, Worker | None]]:
-    """The client's running answer of that id, which is also the beginning of its choices' ids."""
+    """The running choices of the client's answer, each with its request and its worker.
+
+    The id of a choice is that of the answer, or begins with it. The worker is None while the
+    request is on no worker.
+    """
     choices = re.compile(re.escape(id_) + r"(-\d\d?)?")
     for model in models:
         for stream in model.streams.values():
@@ -67,7 +71,7 @@ async def _end(stream: Stream, request: Generate, worker: Worker | None) -> str:
     told = ""
     if worker:
         command = EndThoughts(identity("end"), request.id)
-        with contextlib.suppress(DaemonError):  # it died, and the next one is told by the stream
+        with contextlib.suppress(DaemonError):  # it died; the stream tells the next one
             async with aclosing(worker.generate(command)) as events:
                 async for event in events:
                     told = event.text if isinstance(event, QuestionAnswer) else told

@@ -1,7 +1,7 @@
 """POST /web/highlight: blocks of code as pieces with a kind each, for the page's colours.
 
-Lexers are regular expressions over text that a model wrote, and some take for ever: they run in a
-child, one at a time, that has seconds. Code that gets no colours is shown without.
+Lexers are regular expressions over text that a model wrote, and some take for ever. They run in a
+child process, one at a time, for at most `MAX_SECONDS`. After that, code is shown without colours.
 """
 
 from __future__ import annotations

@@ -96,7 +96,7 @@ async def one(request: web.Request) -> web.Response:
 async def keep(request: web.Request) -> web.Response:
     """POST /web/chats: write one, unless `chat.keep` is false.
 
-    One that went on elsewhere since its `stamp` is kept under a new name.
+    One that was changed elsewhere since its `stamp` is kept under a new name.
     """
     _check(request)
     asked = await decoded(request, Chat)
@@ -120,7 +120,7 @@ def _check(request: web.Request) -> None:
 
 
 async def _beside(request: web.Request, work: Callable[[], Found]) -> Found:
-    """The result of work with files, done beside the event loop."""
+    """The result of work with files, done on a thread. Raises Forbidden, and OSErrors as ours."""
     _check(request)
     try:
         return await asyncio.to_thread(work)

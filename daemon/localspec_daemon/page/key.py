@@ -1,4 +1,4 @@
-"""POST /web/key: the page's script changes the code behind its address for its origin's key."""
+"""POST /web/key: the page's script exchanges the code in its address for its origin's key."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ from localspec_daemon.page.passes import Kept
 _log = logging.getLogger("localspec.page")
 
 KEPT_SECONDS = 7 * 86_400.0
-"""A tab that was not opened for a week has to be let in again."""
+"""After a week in which no browser was let in, a restart forgets all of them."""
 
 
 class _File(msgspec.Struct):
@@ -24,7 +24,7 @@ class _File(msgspec.Struct):
 
 
 def load(file: Path) -> Kept:
-    """The keys kept there; none where the file is old, damaged, or of another user."""
+    """The hashes in a file; none if it is old, damaged, or of another user."""
     with contextlib.suppress(OSError, ValueError, msgspec.MsgspecError):
         found = msgspec.json.decode(paths.read_own(file), type=_File)
         values = (*found.kept.cookies, *found.kept.keys)
@@ -34,7 +34,7 @@ def load(file: Path) -> Kept:
 
 
 def keep(file: Path, kept: Kept) -> None:
-    """Write it, for this user alone. A disk that refuses costs the memory, not the page."""
+    """Write the hashes, for this user alone. Errors are only logged: the page works without."""
     data = msgspec.json.encode(_File(kept, time.time()))
     try:
         paths.make_private(file.parent)

@@ -1,4 +1,4 @@
-"""Code into pieces with a kind each, by Pygments: a process of its own, because a lexer may hang.
+"""Splits code into pieces with a kind each, by Pygments, in its own process: a lexer may hang.
 
 `python -m localspec_daemon.page.painter` reads a JSON list of [language, text] and writes a list
 of lists of [kind, text]; an empty list where the language is not known.
@@ -30,7 +30,7 @@ KINDS = (
     (Generic.Inserted, "string"),
     (Error, ""),
 )
-"""The first whose type a token has, as the page's style sheet calls it."""
+"""Types of tokens, and their kinds in the page's style sheet; the first that a token has counts."""
 
 
 def painted(language: str, text: str) -> list[tuple[str, str]]:

@@ -1,12 +1,13 @@
 """Admits browsers to the page: a code for the first visit, then a cookie and a key. Pure.
 
-A code is in an address, and addresses are kept in histories: each is good once, and for a minute.
+A code is part of an address, and browsers keep addresses in their histories: each code is valid
+once, and for a minute.
 
-A cookie goes to every port of this host, with the requests of every page there, and to every
-program that listens on one. So a cookie opens the page's files, which tell nothing, and nothing
-else. What asks or changes anything also carries the key, which the page's script has in the storage
-of its own origin, port included, and sends in a header. Both outlast the daemon, which keeps no
-more of them than hashes: after a restart the tab goes on.
+Browsers send a cookie to every port of this host, with the requests of every page there, so other
+programs that listen can read it. Therefore a cookie opens only the page's files, which hold nothing
+private, and the exchange of a second code for the key. All other requests of the page also need the
+key: its script keeps the key in the storage of its own origin, which includes the port, and sends
+it in a header. The daemon keeps hashes of cookies and keys, so open tabs go on after a restart.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ KEY_HEADER = "X-LocalSpec-Key"
 
 
 class CodeExchange(NamedTuple):
-    """The exchange of a code: the cookie, and a second code that the script changes for a key."""
+    """The cookie for a first code, and a second code that the script exchanges for a key."""
 
     cookie: str
     code: str
@@ -40,7 +41,7 @@ class Passes:
     """Codes, cookies and keys. One thread."""
 
     def __init__(self, kept: Kept = Kept()) -> None:  # noqa: B008 - it cannot be changed
-        """Those that are `kept` are good from the beginning."""
+        """Cookies and keys that are in `kept` are valid from the beginning."""
         self._codes: dict[str, float] = {}
         self._claims: dict[str, float] = {}
         self._cookies = dict.fromkeys(map(bytes.fromhex, kept.cookies[-MAX_BROWSERS:]))
@@ -65,7 +66,7 @@ class Passes:
         return None if now > self._claims.pop(code, now - 1) else _added(self._keys)
 
     def visits(self, cookies: Iterable[str], headers: Mapping[str, str]) -> bool:
-        """Whether a browser with a cookie sent this, and no other page in it."""
+        """Whether a browser with a valid cookie sent this request, and not for another page."""
         if not any(_hash(cookie) in self._cookies for cookie in cookies):
             return False
         own = f"http://{headers.get('Host', '')}"
@@ -80,9 +81,9 @@ class Passes:
 
 
 def cookie_names(port: int) -> tuple[str, str]:
-    """The cookie's names for the page on this port: two daemons on a host keep out of each other's.
+    """The cookie's two names for the page on this port, so that daemons do not share a cookie.
 
-    Browsers that take the first from loopback addresses let no other page replace it.
+    If a browser accepts the first name on loopback addresses, no other page can replace the cookie.
     """
     return f"__Host-{COOKIE}-{port}", f"{COOKIE}-{port}"
 

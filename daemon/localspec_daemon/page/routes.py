@@ -1,4 +1,4 @@
-"""The page's addresses: a door for it, the way in, its files, and what strangers see."""
+"""The page's routes: its address with a code, the entry, its files, and the page of a refusal."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ ENTRY = "/web/enter/"
 KEY_PATH = "/web/key"
 
 OpenPort: TypeAlias = Callable[[], Awaitable[str]]
-"""Opens the page's port, if it is not open, and tells its address."""
+"""Opens the page's port if it is not open, and returns its address."""
 PASSES: web.AppKey[Passes] = web.AppKey("passes", Passes)
 OPEN_PORT: web.AppKey[OpenPort] = web.AppKey("open_port")
 KEEP_PASSES: web.AppKey[Callable[[Kept], None]] = web.AppKey("keep")
-"""Remembers which browsers were let in, for a daemon that comes after this one."""
+"""Saves which browsers were let in, for the daemon after a restart."""
 PRIVATE: web.RequestKey[bool] = web.RequestKey("private", bool)
-"""Whether it is this user: on the socket, or on the page that was opened over it."""
+"""Whether a request came from this user: on the socket, or from the page opened over it."""
 
 _FILES = {
     "": ("index.html", "text/html"),
@@ -36,7 +36,7 @@ _FILES = {
     "tools.js": ("tools.js", "text/javascript"),
 }
 FILES = frozenset(PREFIX + name for name in _FILES)
-"""Paths a cookie opens alone: the browser fetches these itself, and they tell nothing."""
+"""Paths that need only the cookie: browsers fetch them without the key. None is private."""
 _HEADERS = {
     "Cache-Control": "no-store",
     "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; "
@@ -57,7 +57,8 @@ _REFUSAL_PAGE = """<!doctype html>
 async def visit(request: web.Request) -> web.Response:
     """POST /v1/web: an address that opens the page once, on a loopback port.
 
-    Raises Forbidden for who has the token alone: the page shows conversations, which it does not.
+    Raises Forbidden for a caller with the token: the page shows conversations, which the token does
+    not open.
     """
     if not request[PRIVATE]:
         raise Forbidden("The page is opened over the socket.", fix="Run: localspec web")
@@ -67,10 +68,10 @@ async def visit(request: web.Request) -> web.Response:
 
 
 async def enter(request: web.Request) -> web.Response:
-    """GET /web/enter/{code}: a code for a cookie, and on to the page. Raises Forbidden.
+    """GET /web/enter/{code}: give a cookie for the code, redirect to the page. Raises Forbidden.
 
-    Behind the page's address stands a second code, which no server is sent: the script's. A HEAD
-    spends no code, and does not tell a good one from a bad one.
+    The page's address ends in a fragment with a second code for the script; browsers send fragments
+    to no server. A HEAD uses up no code, and its answer is the same for invalid codes.
     """
     if request.method == "HEAD":
         return web.Response(status=303, headers={**_HEADERS, "Location": PREFIX})
@@ -98,7 +99,7 @@ def port(request: web.Request) -> int:
 def browser_refusal(request: web.Request, status: int) -> web.Response | None:
     """The page for a browser that was refused; None for clients that speak JSON.
 
-    The same words for all: nothing of the request is in them.
+    The page is the same for all: it holds nothing of the request.
     """
     if status not in _REFUSED or "text/html" not in request.headers.get("Accept", ""):
         return None
@@ -117,6 +118,6 @@ def _file(path: str, name: str, kind: str) -> Route:
 
 
 def gets() -> list[Route]:
-    """The response to a browser."""
+    """The GET routes of the page: the entry, and its files."""
     way_in = Route("GET", ENTRY + "{code}", enter, "A code for a cookie, and on to the page.")
     return [way_in, *(_file(PREFIX + path, *file) for path, file in _FILES.items())]

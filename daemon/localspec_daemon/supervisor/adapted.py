@@ -1,4 +1,4 @@
-"""The scales of LoRA adapters that hold for a model now, and for requests that name none."""
+"""The scales of LoRA adapters in force for a model, for requests that send no scales."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Request = TypeVar("Request", bound=Generate | Replay)
 
 
 def adapted(request: Request, loaded: list[Adapter], lora: dict[int, float] | None) -> Request:
-    """The request with a scale for each adapter: its own, else those that hold now."""
+    """The request with a scale for each adapter: its own, or those in force if it has none."""
     if isinstance(request, Replay):
         return msgspec.structs.replace(request, request=adapted(request.request, loaded, lora))
     now = current(loaded, lora) if request.lora is None else [Adapter("") for _ in loaded]
@@ -22,7 +22,7 @@ def adapted(request: Request, loaded: list[Adapter], lora: dict[int, float] | No
 
 
 def current(loaded: list[Adapter], lora: dict[int, float] | None) -> list[Adapter]:
-    """A model's adapters by id, with these scales; None are those of the load."""
+    """A model's adapters with the scales in `lora`, or with those of the load if it is None."""
     if lora is None:
         return loaded
     return [Adapter(each.path, lora.get(id_, 0.0)) for id_, each in enumerate(loaded)]

@@ -6,7 +6,7 @@ import asyncio
 
 
 class Broadcast:
-    """Waiters check the state again after each wake-up; no `await` between the check and `wait`."""
+    """Waiters check the state after each wake-up, with no `await` between the check and `wait`."""
 
     def __init__(self) -> None:
         self._event = asyncio.Event()

@@ -1,6 +1,6 @@
-"""How a model is loaded again after a load or a worker died.
+"""Changes how a model is loaded after a load has failed or a worker has died.
 
-With less memory, without its projector, or with safe kernels.
+The next load takes less memory, leaves the projector out, or uses safe kernels.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from localspec_daemon.supervisor.worker import Exit
 _log = logging.getLogger("localspec.model")
 
 MAX_SMALLER = 2
-"""So often a worker that ran out of memory is answered by a smaller plan."""
+"""How many times a smaller plan is tried after a worker ran out of memory."""
 
 
 @dataclass(slots=True)
@@ -32,11 +32,11 @@ class Fallbacks:
     """The reason why no projector is loaded."""
 
     def reset(self) -> None:
-        """The next load is a normal one: the reasons may be gone."""
+        """Make the next load a normal one: the reasons may be gone."""
         self.smaller, self.safe_kernels, self.blind = 0, False, ""
 
     def shrink(self, exit_: Exit) -> bool:
-        """Take a smaller plan where memory ended the worker; False where no smaller one is left."""
+        """Take a smaller plan if the worker ran out of memory; False if not, or if none is left."""
         if not exit_.out_of_memory or self.smaller >= MAX_SMALLER:
             return False
         self.smaller += 1

@@ -1,4 +1,4 @@
-"""The activity of a process, as the system counts it: whether it works shows without its answer."""
+"""The activity of a process, as the system counts it: it tells work from a hang without asking."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ def activity(pid: int) -> Activity | None:
     """The activity of a process so far; None where the system does not tell.
 
     It stays the same for a stopped process and for one whose threads all wait for each other. It
-    changes for one that computes, and on Linux for one that a slow disk still gives something,
-    pages of mapped files included.
+    changes for one that computes, and on Linux for one that still gets data from a slow disk, pages
+    of mapped files included.
     """
     try:
         process = psutil.Process(pid)

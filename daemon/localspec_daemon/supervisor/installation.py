@@ -1,7 +1,7 @@
-"""Notices that LocalSpec was updated under the daemon that runs.
+"""Notices that LocalSpec was updated while the daemon runs.
 
-The daemon goes on with the code that it has in memory, and its workers start with what is on disk:
-as long as both agree nothing has to be done, and where they do not, a restart is what helps.
+The daemon goes on with the code that it has in memory, but new workers start with the code on disk.
+Where the two do not fit together a worker fails, and a restart of the daemon helps.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Installation:
 
 
 def _below(directory: str) -> Iterator[tuple[str, int, int]]:
-    """Path, size and time of change of each Python file; what cannot be read is not there."""
+    """Path, size and time of change of each Python file; what cannot be read is left out."""
     try:
         with os.scandir(directory) as entries:
             for entry in entries:

@@ -38,8 +38,8 @@ class PlanScore(NamedTuple):
 class Resident:
     """A model that holds memory.
 
-    A busy one has open or waiting requests; `used_at` is when its last one ended, in seconds. `key`
-    is unique; two may have the same `name` while a retired one finishes.
+    A busy one has open or waiting requests; `used_at` is when its last request ended, in seconds.
+    `key` is unique; two models may have the same `name` while a retired one finishes.
     """
 
     key: str
@@ -62,21 +62,24 @@ class LoadingModel:
 
 
 class Admit(NamedTuple):
-    """The verdict that a model may load once those in `leave` are unloaded, into `room`."""
+    """The verdict that a model may load into `room`, once the models in `leave` are unloaded."""
 
     leave: tuple[Resident, ...]
     room: Memory
 
 
 class Wait(NamedTuple):
-    """It has to wait. The models in `retire` finish their requests, get no new ones, and unload."""
+    """The verdict that a model has to wait.
+
+    The models in `retire` finish their requests, get no new ones, and are unloaded.
+    """
 
     why: str
     retire: tuple[Resident, ...] = ()
 
 
 class Refuse(NamedTuple):
-    """It cannot load. `forever`: not even with all others unloaded."""
+    """The verdict that a model cannot load; `forever`: not even with all others unloaded."""
 
     why: str
     forever: bool
@@ -100,11 +103,12 @@ def decide(
         residents: The models that hold memory.
         total: The memory that all of them may hold together.
         waited_seconds: How long it has waited.
-        bounded: Whether `total` was configured. Otherwise a model without others may try anyway.
+        bounded: Whether `total` was configured. If not, a model that does not fit may try to load
+            while no other holds memory.
     """
     over = waited_seconds >= MAX_WAIT_SECONDS
     if moving := [each for each in residents if each.state in {"loading", "leaving"}]:
-        # How much a load takes and an end gives back is known only afterwards.
+        # How much memory a load takes, or an unload frees, is known only afterwards.
         why = f"{moving[0].name} is {moving[0].state}"
         return Refuse(_late(loading, residents, total, why), forever=False) if over else Wait(why)
     best = loading.score(total)
@@ -163,7 +167,7 @@ def _fewest(
     others: Sequence[Resident],
     enough: Callable[[Sequence[Resident]], bool],
 ) -> list[Resident]:
-    """The fewest candidates to unload, the first ones first, so that `enough` holds."""
+    """The candidates to unload until `enough` holds: early ones first, none that is not needed."""
     leaving: list[Resident] = []
 
     def remaining() -> list[Resident]:

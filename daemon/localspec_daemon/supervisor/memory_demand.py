@@ -56,7 +56,7 @@ def checked(load: Load) -> Load:
 
 
 def score(plan: Plan) -> PlanScore:
-    """The score of a plan; its first field is the last thing to give up."""
+    """The score of a plan, the most important field first."""
     on_gpus = plan.target.gpu_layers + (plan.draft.gpu_layers if plan.draft else 0)
     return PlanScore(
         plan.fits,

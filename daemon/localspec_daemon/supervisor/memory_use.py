@@ -20,7 +20,7 @@ def resident(key: str, model: Model) -> Resident:
 
 
 def total(models: Collection[Model], memory_bytes: int) -> Memory:
-    """The memory that all models may hold together: the free part, and their own.
+    """The memory that all models may hold together: the free part, and the part that they hold now.
 
     `memory_bytes` bounds the host's part; 0 is no bound.
     """

@@ -42,7 +42,7 @@ State: TypeAlias = Literal["unloaded", "loading", "ready", "failed"]
 class PoolServices:
     """The functions and tables that the models of a pool share.
 
-    `make_room` returns once the model may take memory, with how many bytes of the host's.
+    `make_room` waits until a model may take memory, and returns how many bytes of the host's.
     `unload_one` unloads an idle model other than the given one; False if there is none. `changed`
     wakes its waiters whenever a state, a number of requests or a loading progress changes.
     `command` starts a worker. `workers` are all processes that have not ended.
@@ -81,7 +81,7 @@ class Model:
         self.resident = False
         self.fallbacks = Fallbacks()
         self.lora: dict[int, float] | None = None
-        """Scales of adapters for requests that name none, by POST /lora-adapters."""
+        """Scales of adapters for requests that send none, set by POST /lora-adapters."""
         self.host_bytes: int | None = None
         self.displaced: list[str] = []
         self._helped = False
@@ -125,7 +125,7 @@ class Model:
     async def generate(
         self, request: Generate | Replay, max_queue: int
     ) -> AsyncGenerator[Progress | Resumed | StreamEvent]:
-        """Its place in the line, progress while the model loads, then its events, its end last.
+        """The request's place in the line, progress of the load, then its events, the end last.
 
         When a worker dies, the next one goes on where it stopped, at most `MAX_RESUMES` times.
         Closing the iterator cancels the request. Raises Busy, Poisonous, WorkerCrashed,
@@ -174,7 +174,7 @@ class Model:
             yield Resumed(self.last_crash)
 
     async def loading(self) -> AsyncGenerator[Progress]:
-        """Load the model if it is not loaded, with progress. Raises what refuses it."""
+        """Load the model if it is not loaded, with progress. Raises the error that refuses it."""
         if self.worker:
             return
         if self._loading_cancelled:
@@ -265,7 +265,7 @@ class Model:
         self._changed.notify_all()
 
     def _raise_if_final(self, stream: Stream, error: LocalSpecError) -> None:
-        """A worker died with the stream. Raises the error that ends it, if it has to end."""
+        """Raise the error that ends a stream whose worker died, if the stream has to end."""
         if stream.blamed:
             _log.error("poisonous model=%s id=%s", self.name, stream.request.id)
             now, cause = self._now(), self.last_crash
@@ -383,7 +383,7 @@ class Model:
         return self.fallbacks.avoid_fault(self.name, exit_)
 
     async def _start(self, load: Load) -> tuple[Worker, Exit | None]:
-        """Spawn a worker and wait until it is ready; if it refuses or dies, with its Exit."""
+        """Spawn a worker and wait until it is ready; the Exit is that of one that failed."""
         load = self.fallbacks.applied(load, self.host_bytes)
         worker = await Worker.spawn(load, self._command)
         self._workers.add(worker)
@@ -406,7 +406,7 @@ class Model:
         return worker, exit_
 
     def _exited(self, exited: asyncio.Future[Exit]) -> None:
-        """A worker that was ready has ended: by `unload`, on its own, or by a crash."""
+        """Take the end of a worker that was ready, except by `unload`, which has let go of it."""
         if not self.worker or self.worker.exited is not exited:
             return
         worker, exit_ = self.worker, exited.result()
@@ -416,7 +416,7 @@ class Model:
         if exit_.lost_remote:  # the next request tries whether it is back
             self.error, self.last_crash = worker.crash(exit_), "a remote that went away"
             _log.error("remote_lost model=%s %s", self.name, self.error.message)
-        elif exit_.out_of_memory and not self.requests:  # the kernel has unloaded an idle model
+        elif exit_.out_of_memory and not self.requests:  # the kernel killed an idle worker
             _log.warning("unloaded model=%s for=memory", self.name)
         elif not exit_.goodbye:
             self.fallbacks.shrink(exit_)

@@ -33,7 +33,7 @@ from localspec_daemon.supervisor.worker import COMMAND
 _log = logging.getLogger("localspec.pool")
 
 KILL_SECONDS = 30.0
-"""From SIGKILL to the end of a process at most: the kernel frees tens of gigabytes in seconds."""
+"""The longest time a killed process may take to end: the kernel frees tens of GB in seconds."""
 LOOK_SECONDS = 1.0
 """How often a waiting load checks the free memory: other programs free some, too."""
 
@@ -54,7 +54,7 @@ class Pool:
         )
 
     def model(self, load: Load, files: Files) -> Model:
-        """The model with exactly this Load and these files; made, and a different one retired."""
+        """The model for this Load and these files, made if needed; a different one is retired."""
         model = self.models.get(load.model)
         if model and not (_same(model.load, load) and model.files == files):
             self.retire(model)
@@ -69,7 +69,7 @@ class Pool:
         return [*self.models.values(), *self._retired]
 
     def forget(self) -> None:
-        """Let every worker drop what it keeps of texts."""
+        """Make every worker drop what its prefix store and its idle slots hold of texts."""
         for model in self.serving:
             if model.worker:
                 model.worker.forget()
@@ -114,7 +114,7 @@ class Pool:
         return configured_seconds(self.config.server.keep_alive)
 
     def can_recover(self, now: float) -> bool:
-        """False while a process outlives its SIGKILL: its model may wait for that for ever."""
+        """False once a process outlives SIGKILL by KILL_SECONDS: its model may wait for ever."""
         return all(
             worker.killed_at is None or now - worker.killed_at < KILL_SECONDS
             for worker in self._services.workers
@@ -134,7 +134,7 @@ class Pool:
         self._retired.discard(model)
 
     async def _make_room(self, loading: Model) -> int:
-        """Wait until it may load; the bytes of host memory for it. Raises OutOfMemory, Busy."""
+        """Wait until it may load, and return its bytes of host memory. Raises OutOfMemory, Busy."""
         async with self._room:  # newcomers are admitted in their order of arrival
             clock = asyncio.get_running_loop().time
             came: float = clock()

@@ -30,7 +30,7 @@ SETTLE_SECONDS = 0.2
 MAX_SETTLE_SECONDS = 2.0
 """Copying a model sends events for minutes; a change of the configuration does not wait so long."""
 END_SECONDS = 2.0
-"""An event of a move is held back for half a second, and its thread ends after that."""
+"""The longest wait for watchdog's threads: one holds back events of moves for half a second."""
 
 Places: TypeAlias = tuple[Path, Path]
 """The configuration file and the models directory."""
@@ -124,7 +124,7 @@ class Watcher(FileSystemEventHandler):
         self._observer, self._watched = observer, places if len(there) == len(wanted) else None
 
     def _unwatch(self) -> None:
-        """End the observer, whose threads are waited for within a bound: they hold nothing."""
+        """End the observer, and wait for its threads for a bounded time: they block nothing."""
         observer, self._observer = self._observer, None
         if observer:
             ending = threading.Thread(target=_end, args=(observer,), daemon=True)

@@ -13,18 +13,18 @@ MAX_RESTART_DELAY_SECONDS = 60.0
 
 PATIENCE_SECONDS = 30.0
 LOADING_PATIENCE_SECONDS = 600.0
-"""Between two progress reports of a loading worker: on a slow disk minutes pass."""
+"""The longest time between progress reports of a loading worker: slow disks take minutes."""
 INACTIVE_SECONDS = 60.0
-"""For a loading worker without any activity (`health.py`): no disk and no device keeps a process
-waiting so long for its next byte."""
+"""The longest time without activity (`health.py`) for a loading worker: no disk and no device keeps
+a process waiting so long for its next byte."""
 UNMEASURED_PATIENCE_SECONDS = 300.0
-"""Before the first costs are known: on a slow machine one prefill chunk takes minutes."""
+"""The patience before costs are known: on a slow machine one prefill chunk takes minutes."""
 SLOW_STEPS = 20
 """A step may take this many times the usual one: a prefill chunk among single tokens does."""
 SLOW_PREFILL = 4
 MAX_TICK_SECONDS = 2.0
-"""A longer gap between ticks means that this process slept (suspend, SIGSTOP), so its workers did
-too: counting it would kill every worker at wake-up."""
+"""A longer gap between ticks means that this process slept (suspend, SIGSTOP), and its workers too.
+Only this much of it counts: all of it would kill every worker at wake-up."""
 
 
 @dataclass(slots=True)
@@ -79,11 +79,11 @@ class Watchdog:
     activity: Activity | None = None
 
     def loading(self, *, ready: bool = False) -> None:
-        """Loading has made progress, or is done."""
+        """Note that loading has made progress, or is done."""
         self.silent_seconds, self.inactive_seconds, self.ready = 0.0, 0.0, ready
 
     def heartbeat(self, beat: Heartbeat) -> None:
-        """A heartbeat has arrived."""
+        """Take a heartbeat that has arrived."""
         if beat.steps > self.steps and self.busy:
             seconds = self.stuck_seconds / (beat.steps - self.steps)
             self.step_seconds += 0.2 * (seconds - self.step_seconds)
@@ -119,7 +119,7 @@ class Watchdog:
 
     @property
     def stalled(self) -> bool:
-        """True after half of that time: /health reports an error then."""
+        """True after half of `patience_seconds` without progress: /health reports an error then."""
         return max(self.silent_seconds, self.stuck_seconds) > self.patience_seconds / 2
 
     def verdict(self) -> str | None:

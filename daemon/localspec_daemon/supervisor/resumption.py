@@ -1,4 +1,4 @@
-"""One request on several workers: the state with which the next one goes on. Pure, no I/O."""
+"""Keeps the state of a request with which the next worker goes on. Pure, no I/O."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ from localspec.wire.messages import (
 from localspec_daemon.supervisor.worker import StreamEvent
 
 FileIdentity: TypeAlias = tuple[int, int, int, int]
-"""Device, inode, size and modification time of a file: what changes when its bytes do."""
+"""Device, inode, size and modification time of a file: one changes when its bytes do."""
 Files: TypeAlias = tuple[FileIdentity, ...]
-"""A model's files: target, draft, head, projector and adapters, as far as it has them."""
+"""A model's files: its target and, if there are any, draft, head, projector and adapters."""
 WorkerRequest: TypeAlias = Generate | Replay | Question | SlotAction
 
 MAX_RESUMES = 2
@@ -47,9 +47,10 @@ class Stream:
     """A request and the part of its answer that has come. Request lifetime.
 
     Give every event of a worker to `take` and pass on its result; `command` is the message for the
-    next worker. `suspects.Trials` counts `crashes`, the workers that died with it and maybe because
-    of it, and `faults`, those of them that a request can have caused. `on_worker` is true while a
-    worker has it. `thoughts_over`: its client has ended the answer's thoughts.
+    next worker. `suspects.Trials` counts in `crashes` the workers that died while they had the
+    request, unless another one on trial is to blame; `faults` are those crashes that a request can
+    have caused. `on_worker` is true while a worker has the request. `thoughts_over`: its client has
+    ended the answer's thoughts.
     """
 
     request: WorkerRequest
@@ -76,7 +77,7 @@ class Stream:
         return self._latest is not None
 
     def take(self, event: StreamEvent) -> StreamEvent | None:
-        """Take the next event of the worker; None where the client has been sent it before."""
+        """Take the next event of the worker; None if the client got it from an earlier worker."""
         if isinstance(event, Started):
             again, self._started = self._started is not None, self._started or event
             return None if again else event
@@ -89,7 +90,7 @@ class Stream:
         return event
 
     def check_files(self, name: str, before: Files, now: Iterable[FileIdentity]) -> None:
-        """Raise ModelError where an answer has begun, and a file that decides it is another now."""
+        """Raise ModelError if the answer has begun and a file that decides it was replaced."""
         if self.begun and not set(now) <= set(before):
             raise ModelError(
                 f"A file of {name} was replaced while it answered, and its worker has ended: the "
@@ -119,7 +120,7 @@ class Stream:
 
 
 def deciding(load: Load) -> list[str]:
-    """The files that decide a model's answers. Drafts decide how fast they come."""
+    """The files that decide a model's answers; drafts decide only their speed."""
     files = (load.target_path, load.projector, *(each.path for each in load.adapters))
     return [path for path in files if path]
 

@@ -25,8 +25,8 @@ DRAINING = "Letting answers finish"
 class ServiceManager:
     """Reports to the service manager, if there is one. Lives on the event loop's thread.
 
-    A task of the event loop feeds the watchdog, so one that hangs is restarted, and so is a daemon
-    with a worker that outlives its SIGKILL.
+    A task of the event loop feeds the watchdog, so a daemon whose event loop hangs is restarted. A
+    daemon with a worker that outlives its SIGKILL does not feed it, and is restarted too.
     """
 
     def __init__(self, supervisor: Supervisor) -> None:

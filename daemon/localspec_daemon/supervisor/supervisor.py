@@ -98,7 +98,7 @@ class Supervisor:
 
         Without `aliases` the table `[models.aliases]` is not used.
 
-        Generate on it before the next `await`: until it has a request, it may be retired.
+        Start a request on it before the next `await`: without one, it may be retired.
         """
         wanted = name or self.config.models.default
         try:
@@ -356,7 +356,7 @@ class Supervisor:
 
 
 def _as_default(error: UnknownModel) -> UnknownModel:
-    """The error of a request that names no model: what is wrong may be the configuration."""
+    """The error for a default model that is unknown: the configuration may be wrong."""
     fix = f"{error.fix} `localspec config set models.default NAME` chooses another."
     return UnknownModel(f"models.default: {error.message}", fix=fix.strip(), param="model")
 

@@ -74,7 +74,7 @@ class Trials:
         return None
 
     def _blame(self, culprit: Stream) -> None:
-        """Blame one stream; the other suspects of the crash before are none any more."""
+        """Blame one stream, and clear the other suspects of the crash before."""
         culprit.blamed = True
         if culprit in self._suspects:
             for stream in self._suspects:
@@ -89,8 +89,8 @@ class Trials:
 class RefusedRequests:
     """Requests that are refused for a while because workers died of them, as hashes.
 
-    Each entry is for the files of one model: a broken file crashes without a fault of the request,
-    which another model, or the file's replacement, may answer.
+    Each entry is for the files of one model: a broken file crashes workers without a fault of the
+    request, and then another model, or the replaced file, may answer it.
     """
 
     _known: dict[tuple[Files, bytes], tuple[float, str]] = field(default_factory=dict)

@@ -16,12 +16,12 @@ class Turns:
 
     count: int
     _line: list[str] = field(default_factory=list)
-    """Ids, those whose turn it is first: who leaves lets the first that waits go on."""
+    """Ids in the order of arrival. The first `count` have their turn; the others wait."""
     _moved: Broadcast = field(default_factory=Broadcast)
 
     @contextmanager
     def joined(self, id_: str, *, waits: bool = True) -> Iterator[None]:
-        """Stand in the line until the block ends; without `waits` beside it."""
+        """Keep a place in the line until the block ends; without `waits` take no place."""
         if waits:
             self._line.append(id_)
         try:
@@ -32,7 +32,7 @@ class Turns:
                 self._moved.notify_all()
 
     async def places(self, id_: str) -> AsyncGenerator[Progress]:
-        """Its place among those that wait, 1 for the next, at each change; ends with its turn."""
+        """A request's place in the waiting line at each change, 1 for the next, until its turn."""
         told = 0
         while id_ in self._line and (place := self._line.index(id_) + 1 - self.count) > 0:
             if place == told:

@@ -105,7 +105,7 @@ class Upstreams:
             self.open -= 1
 
     def _client(self) -> aiohttp.ClientSession:
-        """The session; each request has its own connection, and closing it stops the upstream."""
+        """The session. Each request has its own connection; closing it makes the upstream stop."""
         if not self._session:
             self._session = aiohttp.ClientSession(
                 connector=aiohttp.TCPConnector(limit=0, force_close=True),

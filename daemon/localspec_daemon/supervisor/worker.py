@@ -64,7 +64,7 @@ QUIT_SECONDS = 3.0
 """From `Quit`, or from a closed channel, to SIGKILL. Less than `localspec stop` waits."""
 LAST_WORDS_LINES = 12
 MAX_WORDS_CHARS = 1000
-"""The longest of its last lines: a line may have a whole key of a file in it."""
+"""The most characters of one of its last lines: a line may quote a whole key of a file."""
 
 _NO_FILES = {errno.EMFILE, errno.ENFILE}
 
@@ -85,7 +85,7 @@ class Exit:
     killed_for: str = ""
     last_words: tuple[str, ...] = ()
     memory_kills: int | None = None
-    """Processes that the kernel killed for lack of memory meanwhile; None where that is unknown."""
+    """Processes that the kernel killed for lack of memory in its lifetime; None if unknown."""
 
     @property
     def by_signal(self) -> bool:
@@ -212,7 +212,7 @@ class Worker:
                 self._channel.send(Cancel(request.id))
 
     def forget(self) -> None:
-        """Let it drop what it keeps of texts."""
+        """Make it drop what its prefix store and its idle slots hold of texts."""
         if not self.exited.done():
             self._channel.send(Forget())
 
@@ -280,7 +280,7 @@ class Worker:
         self.exited.set_result(exit_)
         if not self.loaded.done():
             self.loaded.set_exception(self.crash(exit_))
-            self.loaded.exception()  # seen: no caller needs to be waiting
+            self.loaded.exception()  # retrieved here, as there may be no caller that waits
         await asyncio.sleep(0)  # callbacks of `exited` run before the requests go on
         for stream in self._streams.values():
             stream.put_nowait(exit_)
@@ -344,7 +344,7 @@ class Worker:
 
 
 def _mend(otherwise: str) -> str:
-    """The fix for a failed worker: a restart where its code is not the daemon's any more."""
+    """The fix for a failed worker: a restart if LocalSpec was updated since the daemon started."""
     return installation.RESTART if installation.RUNNING.replaced() else otherwise
 
 
