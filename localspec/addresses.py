@@ -20,7 +20,7 @@ def host_and_port(text: str) -> tuple[str, int] | None:
 
 
 def is_base_url(url: str) -> bool:
-    """Whether it is the address of an API: http or https, a host, no user and no query."""
+    """Whether `url` is the address of an API: http or https, a host, no user and no query."""
     try:
         parts = urlsplit(url)
         usable = parts.scheme in {"http", "https"} and bool(parts.hostname) and parts.port != 0

@@ -1,4 +1,4 @@
-"""Which llama.cpp an installation uses: the one that came with it, or one that was compiled here.
+"""Finds the llama.cpp that an installation uses: the one it came with, or one compiled here.
 
 `localspec build` compiles llama.cpp with LocalSpec's code for this machine and keeps its libraries
 in the user's cache, below a name made from everything that they must fit: the pinned version of
@@ -40,7 +40,10 @@ COMMAND = "make install" if checkout() else "localspec build"
 
 @functools.cache
 def requirement() -> str:
-    """The pinned `llama-cpp-python==VERSION`. Raises PackageNotFoundError where nothing says it."""
+    """The pinned `llama-cpp-python==VERSION`, by the clone or else by the installed package.
+
+    Raises PackageNotFoundError if there is neither.
+    """
     named: list[str]
     if (root := checkout()) is not None:
         project = tomllib.loads((root / "pyproject.toml").read_text("utf-8"))["project"]
@@ -71,7 +74,7 @@ def processor() -> str:
 
 
 def digest(*parts: str) -> str:
-    """A name for what is made of `parts`, the requirement, the native code and this processor."""
+    """A name that depends on `parts`, the requirement, the native code and this processor."""
     found = hashlib.sha256()
     for part in (requirement(), processor(), platform.machine(), *parts):
         found.update(part.encode() + b"\0")

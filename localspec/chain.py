@@ -1,4 +1,7 @@
-"""The numbers of one request's sampler chain. A leaf: settings, bodies and the engine read it."""
+"""The numbers of one request's sampler chain, for settings, bodies of requests and the engine.
+
+It imports nothing of LocalSpec.
+"""
 
 from __future__ import annotations
 
@@ -15,11 +18,10 @@ class SamplingParams(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The sampler chain of one request, in the order it is applied.
 
     logit_bias, penalties (over the last `penalty_last_n` tokens), dry, grammar, top_n_sigma,
-    temperature, top_k, typical_p, top_p, min_p, xtc; `samplers` is another order, in llama.cpp's
-    names, of which those that are left out are not applied. Temperature 0 is greedy. With
-    `mirostat` 1 or 2 temperature and mirostat are all that follows the grammar. The cuts leave at
-    least `min_keep` tokens. `seed` keys the noise; with the same tokens before it, a seed fixes
-    every draw.
+    temperature, top_k, typical_p, top_p, min_p, xtc. `samplers` gives another order in llama.cpp's
+    names; samplers that it does not name are not applied. Temperature 0 is greedy. With `mirostat`
+    1 or 2 only temperature and mirostat follow the grammar. Samplers that cut leave at least
+    `min_keep` tokens. `seed` keys the noise: behind the same tokens a seed fixes every draw.
     """
 
     temperature: float = 0.8

@@ -102,8 +102,8 @@ class Client:
     def from_environment(cls) -> Client:
         """The daemon meant by LOCALSPEC_HOST, else by the configuration.
 
-        A configuration with a mistake does not hide the daemon, which goes on with its last good
-        one: so does this, and `config_error` says why. Raises ConfigError for LOCALSPEC_HOST.
+        If the configuration has a mistake, its last good version is used, as by a running daemon,
+        and `config_error` is the mistake. Raises ConfigError for a wrong LOCALSPEC_HOST.
         """
         host = os.environ.get("LOCALSPEC_HOST", "")
         if host.startswith("unix://"):
@@ -125,7 +125,7 @@ class Client:
 
     @property
     def authorization(self) -> dict[str, str]:
-        """The header that opens a TCP port; empty where none is needed."""
+        """The header with the token for a TCP port; empty without a token."""
         return {"Authorization": f"Bearer {self._token}"} if self._token else {}
 
     def status(self) -> Json:
@@ -137,7 +137,7 @@ class Client:
         return self._get("/v1/cache")
 
     def clear_cache(self) -> Json:
-        """DELETE /v1/cache: forget all of that."""
+        """DELETE /v1/cache: delete all that is kept of prompts."""
         return self._whole("DELETE", "/v1/cache")
 
     def page(self) -> str:
@@ -145,12 +145,12 @@ class Client:
         return str(self._whole("POST", "/v1/web", {})["url"])
 
     def models(self) -> list[Json]:
-        """GET /v1/models: what a request may name."""
+        """GET /v1/models: the models that a request may name."""
         found: list[Json] = self._get("/v1/models").get("data", [])
         return found
 
     def load(self, model: str | None = None) -> Json:
-        """POST /v1/models/load: begin to load it, by default the default model, and return."""
+        """POST /v1/models/load: begin to load `model`, or the default model, and return."""
         return self._whole("POST", "/v1/models/load", {"model": model})
 
     def chat(
@@ -158,9 +158,9 @@ class Client:
     ) -> Iterator[Event]:
         """Stream an answer to `messages`; `params` are fields of the request.
 
-        `prediction` is the answer that is expected, such as a file before an edit: what is kept of
-        it comes faster. Closing the iterator closes the connection, which is how the daemon learns
-        to stop.
+        `prediction` is the expected answer, such as a file before an edit: text that the answer
+        shares with it comes faster. Closing the iterator closes the connection, and with that ends
+        the daemon's work.
         """
         body = _chat_body(messages, prediction, params)
         return self._stream("/v1/chat/completions", body, _chat_text)
@@ -253,7 +253,7 @@ class Client:
 
 
 def _chat_body(messages: Sequence[Json], prediction: str, params: Json) -> Json:
-    # Thoughts are shown where they were thought, and a replay needs the whole text.
+    # "none" leaves thoughts in the text: they are shown in place, and a replay needs all of it.
     body = {"messages": list(messages), "reasoning_format": "none", **params}
     if prediction:
         body["prediction"] = {"type": "content", "content": prediction}
@@ -343,7 +343,7 @@ def _chat_text(chunk: Json) -> str:
 
 
 def _thought(chunk: Json) -> str:
-    """Names that servers use for thoughts."""
+    """The thoughts in a chunk; "" if it has none."""
     choices = chunk.get("choices") or [{}]
     return (choices[0].get("delta") or {}).get("reasoning_content") or ""
 
@@ -364,7 +364,7 @@ def other_version(daemon: str) -> str:
 
 
 def _error_of(response: HTTPResponse) -> LocalSpecError:
-    """The error of a response; the reason may be that the daemon is of another version."""
+    """The error of a response; its `fix` mentions it if the daemon is of another version."""
     error = _told(response)
     name, _, version = response.headers.get("Server", "").partition("/")
     if name == "localspec" and (said := other_version(version)):

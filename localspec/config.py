@@ -29,10 +29,10 @@ EDITORS = ("vscode-webview://*", "app://obsidian.md", "tauri://localhost")
 class Server(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The daemon: where it listens and how much it accepts.
 
-    `memory_bytes` limits what models may take together of this computer's memory; 0 is all that is
-    free. No answer has more than `max_tokens`; 0 means until the context is full. No model thinks
-    for more than `max_reasoning_tokens`; -1 is no limit, with 0 none thinks. `origins` are web
-    pages that may use TCP, given the token: editors' webviews.
+    `memory_bytes` limits how much of this computer's memory all models may take together; 0 is all
+    that is free. No answer has more than `max_tokens`; 0 means until the context is full. No model
+    thinks for more than `max_reasoning_tokens`; -1 is no limit, with 0 none thinks. `origins` are
+    web pages, such as editors' webviews, that may use TCP with the token.
     """
 
     socket: str = ""
@@ -49,12 +49,12 @@ class Server(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Models(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Which model answers when a request names none, and where the files are.
+    """The model that answers when a request names none, and where the files are.
 
-    `aliases` map names that no model here has to models; "" is the default model, and a name may
-    be a pattern, in which * is any text. `templates` map models' names or patterns to files of
+    `aliases` map names that no model here has to models, where "" is the default model. Such a name
+    may be a pattern in which * is any text. `templates` map models' names or patterns to files of
     chat templates, for models that have none or a wrong one; "chatml" is built in. `adapters` map
-    them to files of LoRA adapters and their scales.
+    names or patterns to files of LoRA adapters and their scales.
     """
 
     default: str = "qwen2.5-coder-1.5b-instruct"
@@ -68,7 +68,8 @@ class Placement(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Where and how one model is loaded.
 
     `gpu_layers` -1 is auto: as many layers as fit on the GPUs. `devices` are llama.cpp's names of
-    those that may be used; () is all GPUs. `tensor_split` is a share for each; () is by memory.
+    the devices that may be used; () is all GPUs. `tensor_split` is the share of each; () is by
+    memory.
     `split` divides whole layers, the rows of their matrices, or nothing: then all is on the device
     with the index `main_gpu`. `threads` 0 is one per physical core, or a better number found by
     `engine/llama/threads.py`. `kv_type` is the element type of the KV cache.
@@ -120,7 +121,8 @@ class Speculation(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class Draft(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """How drafts are made: `corpus` are folders of the user's files.
 
-    `overlap` lets the draft model go on while the target verifies: where that pays, always, never.
+    `overlap` lets the draft model draft on while the target verifies: "auto" where that pays, "on"
+    always, "off" never.
     """
 
     corpus: tuple[str, ...] = ()
@@ -138,8 +140,8 @@ class Chat(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class Cache(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The prefix store: prompts that were read are kept, so that none is read twice.
 
-    `memory_bytes` are for copies of each loaded model, `disk_bytes` for all files together. -1 is
-    by what is free, 0 keeps nothing there.
+    `memory_bytes` limits the copies of each loaded model, `disk_bytes` all files together. With -1
+    the limit depends on what is free, with 0 nothing is kept there.
     """
 
     memory_bytes: int = -1

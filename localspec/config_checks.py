@@ -12,7 +12,7 @@ _MAX_FOLDERS = 64
 
 
 def corpus(folders: tuple[str, ...]) -> None:
-    """Refuse folders that are no absolute paths, or twice. Raises ConfigError."""
+    """Refuse folders that are no absolute paths or named twice, or too many. Raises ConfigError."""
     for place, folder in enumerate(folders):
         if not folder.startswith(("/", "~/")) and folder != "~":
             raise ConfigError(
@@ -29,7 +29,7 @@ def corpus(folders: tuple[str, ...]) -> None:
 
 
 def remote(addresses: tuple[str, ...]) -> None:
-    """Refuse what is no address of a worker-host, or twice. Raises ConfigError."""
+    """Refuse addresses that are no host:port or named twice, or too many. Raises ConfigError."""
     for place, address in enumerate(addresses):
         if host_and_port(address) is None:
             raise ConfigError(
@@ -46,7 +46,7 @@ def remote(addresses: tuple[str, ...]) -> None:
 
 
 def split(shares: tuple[float, ...], key: str) -> None:
-    """Refuse shares that divide nothing. Raises ConfigError."""
+    """Refuse shares that are negative, infinite, all zero, or too many. Raises ConfigError."""
     name = f"{key}.tensor_split"
     fix = "Write one share for each GPU, such as [3, 1], or [] for what fits"
     if len(shares) > _MAX_DEVICES or not all(0 <= share < math.inf for share in shares):
@@ -60,7 +60,7 @@ def split(shares: tuple[float, ...], key: str) -> None:
 
 
 def place(key: str, path: str) -> None:
-    """Raises ConfigError for a path that means another place wherever a command is typed."""
+    """Refuse a path that depends on the directory in which a command is run. Raises ConfigError."""
     if path and not path.startswith(("/", "~/")):
         raise ConfigError(
             f'{key} = "{path}" begins neither with / nor with ~/.',

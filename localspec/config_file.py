@@ -1,4 +1,4 @@
-"""The text of the configuration file: how it is read, and in which line what is wrong stands."""
+"""Reads the text of the configuration file, and finds the line of a mistake in it."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from localspec import paths
 from localspec.errors import ConfigError, unreadable
 
 MAX_BYTES = 1 << 20
-"""A hundred times the shipped file; of ten megabytes the parser makes a table in ten seconds."""
+"""A hundred times the size of the shipped file. The parser needs ten seconds for ten megabytes."""
 _UTF16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 
 
 def read(path: Path) -> str | None:
     """The file's text, without a byte order mark; None where there is no file.
 
-    Raises ConfigError, also for a file that others may write, since it says which servers get
-    prompts.
+    Raises ConfigError, also for a file that others may write, because the file says which servers
+    get prompts.
     """
     try:
         with paths.open_regular(path) as file:
@@ -42,7 +42,7 @@ def read(path: Path) -> str | None:
 
 
 def _decoded(path: Path, data: bytes) -> str:
-    """The text of UTF-8. Raises ConfigError with the command that would make it such."""
+    """Decode UTF-8. Raises ConfigError for other data, with the command that converts it."""
     wide = data.startswith(_UTF16) or b"\0" in data
     try:
         if not wide:
@@ -100,9 +100,10 @@ def _syntax_error(text: str, origin: str, said: str) -> ConfigError:
 
 
 def line_of(text: str, key: str) -> int:
-    """The line, from 1, that sets `key`, or what holds it, or what it holds; 0 if there is none.
+    """The line, from 1, that sets `key`, else the nearest table around it, else a key inside it.
 
-    Keys are read line by line, which is right for all but one inside of a text of several lines.
+    0 if there is none. Keys are read line by line, so a line in a multi-line string may be mistaken
+    for one.
     """
     heading, nearest, found = "", "", 0
     holder = f"{key.partition('[')[0]}."

@@ -55,7 +55,7 @@ _SECRETS = re.compile(
     r"(?<=://)[^\s/@\"'<>]+(?=@)"  # user and password of an address
     r"|(?<=[?&;])(?:[\w-]{0,40}(?:token|key|secret|signature|password)|sig|auth)=[^\s&#\"'<>]+"
     r"|\b(?:bearer|basic)\s+[\w.~+/=-]{8,}"
-    r"|(?-i:\b(?:hf_|sk-|ghp_|github_pat_))[\w-]{8,}",  # HF_HUB_OFFLINE is none
+    r"|(?-i:\b(?:hf_|sk-|ghp_|github_pat_))[\w-]{8,}",  # case matters: HF_HUB_OFFLINE
     re.IGNORECASE,
 )
 """Credentials: in an address, in a header that was repeated, or alone."""
@@ -97,7 +97,7 @@ def _kind(secret: str) -> str:
 
 
 def _safe(text: str) -> str:
-    """A text as errors carry it: without secrets (not even cut ones), bounded and escaped."""
+    """A text as errors carry it: without secrets, not even parts of cut ones, bounded, escaped."""
     seen = 2 * MAX_MESSAGE_CHARS
     return _visible(bounded(redacted(text[:seen]) + text[seen:]))
 
@@ -145,7 +145,7 @@ class LocalSpecError(Exception):
 
 
 def known(error: Exception) -> LocalSpecError:
-    """The error itself; a LocalSpecError that calls it a bug for one outside the tree."""
+    """`error` itself; for one outside the tree a LocalSpecError that calls it a bug."""
     if isinstance(error, LocalSpecError):
         return error
     return LocalSpecError(f"A bug: {error!r}.", fix="`localspec logs` has the details.")

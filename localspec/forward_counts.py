@@ -1,20 +1,24 @@
-"""Counts of a model's forwards by their rows, which decide what a forward costs. A leaf."""
+"""Counts a model's forwards by their rows, on which a forward's cost depends.
+
+It imports nothing of LocalSpec.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 
 _MOST = 32
-"""Larger row counts are all one: the graphs of these alone are kept (`native/graphs.cmake`)."""
+"""Larger row counts count as one: graphs are kept for up to so many rows (`native/graphs.cmake`).
+"""
 
 
 @dataclass(slots=True)
 class ForwardCounts:
     """Counts of a model's forwards since it was loaded.
 
-    `count` of them; `changes` of which had other rows than the one before, `firsts` were the first
-    of their row count. The latest had `rows`, `alike` right before it had as many, and `first` is
-    whether none before it had.
+    There were `count` forwards; `changes` of them had another row count than the one before, and
+    `firsts` were the first of their row count. The latest had `rows`, and so had the `alike`
+    forwards right before it; `first` says whether it was the first with so many.
     """
 
     count: int = 0

@@ -1,4 +1,4 @@
-"""Simulated machines: what forwards cost on a machine that need not be here.
+"""Simulated machines: tables of what forwards cost on a machine that need not be here.
 
 A table gives the milliseconds of a forward of target and draft by its rows, when the forwards
 before had as many rows, and the extra time right after another row count. It shows what a pair
@@ -35,11 +35,11 @@ _CARD = 'Add [[device]], name = "CUDA0", memory_gib = 24.'
 class Forwards(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The cost of one model's forwards in milliseconds.
 
-    `steady_ms` is a forward by its rows where the two before it had as many rows; one row is
-    always listed. `change_ms` is added to the first forward after another row count, `settle_ms`
-    to the second. `look_ms` is added for every token before the rows. Beyond the last listed row
-    count a row costs `read_row_ms`, by default the slope of the last two. `trip_ms` is added to
-    every forward of a model on another machine: the way there and back.
+    `steady_ms` is the time of a forward by its rows, if the two forwards before it had as many; one
+    row is always listed. `change_ms` is added to the first forward after another row count,
+    `settle_ms` to the second. `look_ms` is added for every token before the rows. Beyond the last
+    listed row count each row costs `read_row_ms`, by default the slope between the last two.
+    `trip_ms`, the way there and back, is added to every forward of a model on another machine.
     """
 
     steady_ms: dict[int, float]
@@ -71,9 +71,9 @@ class Forwards(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Host(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A round's time besides forwards: of a plain round, and of each verified row beyond one.
+    """The host's time in a round: `round_ms`, and `row_ms` for each verified row beyond one.
 
-    Asking drafters before the forward takes `asked_ms`, whether a draft comes of it or not. What is
+    Asking drafters before the forward takes `asked_ms`, whether they draft or not. Work that is
     done while a GPU computes takes no time.
     """
 
@@ -120,8 +120,8 @@ class Machine(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """One machine with one pair of models.
 
     `source` says where the figures are from. `head` is None without a draft head. `device` lists
-    its devices, for plans. Where the `draft_is_apart` on a device of its own it computes while the
-    target does; otherwise its forwards make one of the target's that much longer.
+    its devices, for plans. If `draft_is_apart`, the draft has a device of its own, and computes
+    while the target does; otherwise its time is added to a target's forward that runs meanwhile.
     """
 
     name: str
@@ -135,7 +135,7 @@ class Machine(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     @property
     def waits(self) -> bool:
-        """Whether forwards are computed by a GPU, while the host does something else."""
+        """Whether a GPU computes the forwards, so that the host can work meanwhile."""
         return any(card.kind == "gpu" for card in self.device)
 
 
@@ -213,7 +213,7 @@ def parse(text: str, origin: str) -> Machine:
 
 
 def _holes(machine: Machine) -> Iterator[str]:
-    """The first fault of a table in words; "" if there is none."""
+    """Each fault of a table, in words."""
     for role in ("target", "draft"):
         forwards: Forwards = getattr(machine, role)
         if 1 not in forwards.steady_ms:

@@ -9,14 +9,14 @@ from typing import Any
 _log = logging.getLogger("localspec.config")
 
 _GONE = (("server", "max_loaded", "memory decides; server.memory_bytes bounds it"),)
-"""Keys that there were once, and what there is instead."""
+"""Keys of earlier releases that are gone, and what replaces them."""
 
 RENAMED_DRAFTERS = {"hydra": "feature_head"}
 """Names that drafters had before 0.2.0; configurations and requests may still use them."""
 
 
 def renew(table: dict[str, Any], origin: str) -> None:
-    """Drop keys that are gone, and rename what has changed its name; each is said once."""
+    """Drop keys that are gone, and rename drafters; a warning tells each change once."""
     for section, key, instead in _GONE:
         values = table.get(section)
         if isinstance(values, dict) and values.pop(key, None) is not None:
@@ -30,5 +30,5 @@ def renew(table: dict[str, Any], origin: str) -> None:
 
 @functools.cache
 def tell_once(sentence: str) -> None:
-    """Warn on standard error, or in the daemon's log: a file is read many times."""
+    """Warn on standard error or in the daemon's log, only once: a file is read many times."""
     _log.warning("%s", sentence)

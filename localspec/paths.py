@@ -34,7 +34,7 @@ MODELS_MODE, MODEL_MODE = 0o755, 0o644
 """Models are no secret: other users' programs may read them, but only the owner may write."""
 _PIECE_BYTES = 1 << 20
 _TEMPORARY = re.compile(r"\..+\.([0-9]{1,10})\.[0-9]+\.tmp")
-"""A name that `beside` gives, and in it the process."""
+"""A name that `beside` makes; its group is the id of the process."""
 
 
 def _of_home(find: Callable[[str], str]) -> Path:
@@ -55,7 +55,7 @@ def home() -> Path:
 
 def homeless() -> ConfigError:
     """The error for a user without a home, as in a container and under some service managers."""
-    from localspec.errors import ConfigError  # noqa: PLC0415 - places are asked for by everything
+    from localspec.errors import ConfigError  # noqa: PLC0415 - only a user without a home needs it
 
     return ConfigError(
         f"HOME is not set, and the system knows no home of user {os.getuid()}.",
@@ -65,9 +65,9 @@ def homeless() -> ConfigError:
 
 
 def expanded(path: str) -> Path:
-    """A path that a person wrote, with their home or another user's for ~.
+    """A path as a user wrote it, with ~ or ~name replaced by that home directory.
 
-    That of a user whom the system does not know stays as it is, and names no file.
+    A ~name that the system does not know stays as it is, and names no file.
     """
     return Path(os.path.expanduser(path))  # noqa: PTH111 - Path's raises for an unknown user
 
@@ -79,7 +79,7 @@ def config_file() -> Path:
 
 
 def is_configured() -> bool:
-    """Whether there is a configuration file; also where its directory cannot be read."""
+    """Whether there is a configuration file; True also if its directory cannot be read."""
     try:
         return config_file().exists()
     except PermissionError:
@@ -162,7 +162,7 @@ def make_directory(directory: Path, mode: int = 0o700) -> Path:
         place.mkdir(exist_ok=True, mode=mode)  # another process may create it at the same time
         with contextlib.suppress(PermissionError):  # a disk without modes
             place.chmod(mode)
-    directory.mkdir(exist_ok=True)  # raises what it should where a file is in the way
+    directory.mkdir(exist_ok=True)  # raises OSError if a file is in the way
     return directory
 
 
@@ -179,7 +179,7 @@ def create(path: Path, mode: int = 0o600, flags: int = os.O_WRONLY | os.O_TRUNC)
 
 
 def read_own(path: Path) -> bytes:
-    """The text of a file that decides something, such as exactness. Raises OSError.
+    """The bytes of a file that decides something, such as exactness. Raises OSError.
 
     A file that others could have written, or whose directory lets them replace it, is refused.
     """
@@ -193,9 +193,9 @@ def read_own(path: Path) -> bytes:
 
 
 def open_regular(path: Path) -> BinaryIO:
-    """A file of the user's choice, for reading. Raises OSError.
+    """A file of the user's choice, opened for reading. Raises OSError.
 
-    Also for what is neither a regular file nor /dev/null: opening a FIFO waits for a writer that
+    OSError is also for all but regular files and /dev/null: opening a FIFO waits for a writer that
     may never come, and other devices have no end.
     """
     handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
@@ -210,8 +210,8 @@ def open_regular(path: Path) -> BinaryIO:
 def read_named(path: Path, most: int) -> bytes:
     """Up to `most` bytes of a file that the user named; also of a pipe. Raises OSError.
 
-    A shell's <(...) is a pipe, too. One that nobody writes to is refused: its writer may never
-    come, and who waits for it says nothing.
+    A shell's <(...) is a pipe, too. A pipe that no process writes to is refused: a writer may never
+    come, and the user would not be told what is waited for.
     """
     with open(path, "rb", buffering=0, opener=_open_at_once) as file:
         found = bytearray()
@@ -260,9 +260,9 @@ def close_to_others() -> list[Path]:
 
 @contextlib.contextmanager
 def beside(path: Path) -> Iterator[Path]:
-    """The path of a file that may take the name of `path` once it is whole; gone afterwards.
+    """The path of a temporary file, to be renamed to `path` once it is whole; deleted afterwards.
 
-    What a process leaves that is killed meanwhile is found by `sweep`.
+    If the process is killed meanwhile, `sweep` deletes the file later.
     """
     temporary = path.with_name(f".{path.name}.{os.getpid()}.{threading.get_ident()}.tmp")
     try:
@@ -272,7 +272,7 @@ def beside(path: Path) -> Iterator[Path]:
 
 
 def sweep(*places: Path) -> None:
-    """Delete what processes that were killed while they wrote left in these directories."""
+    """Delete the temporary files that killed processes left in these directories."""
     for place in places:
         with contextlib.suppress(OSError), os.scandir(place) as entries:
             for name in [entry.name for entry in entries]:
@@ -283,7 +283,7 @@ def sweep(*places: Path) -> None:
 
 
 def sweep_all(*more: Path) -> None:
-    """As `sweep` in the default directories, in all below them, and in more."""
+    """Do as `sweep` in the default directories, in all directories below them, and in `more`."""
     for place in _own():
         sweep(place, *(path for path in place.rglob("*") if path.is_dir()))
     sweep(*more)
@@ -302,9 +302,9 @@ def _runs(pid: int) -> bool:
 def write_atomically(path: Path, data: bytes, mode: int = 0o600) -> None:
     """Replace `path` by `data`; the old or the new file survives even a power loss.
 
-    Threads and processes may write the same path at once; one of them is last. The file has the
-    mode, and directories made for it are private, whatever the umask. Raises OSError; the old file
-    is then untouched.
+    Threads and processes may write the same path at once; the file of one of them remains. The file
+    has the mode, and directories made for it are private, whatever the umask. Raises OSError; the
+    old file is then untouched.
     """
     make_directory(path.parent)
     try:

@@ -40,14 +40,14 @@ class Range:
 
     @property
     def at_most(self) -> msgspec.Meta:
-        """Its upper end alone."""
+        """The upper end of the range alone, as a bound of a field that msgspec decodes."""
         import msgspec  # noqa: PLC0415 — see above
 
         return msgspec.Meta(le=self.high)
 
 
 ADAPTER_SCALE = Range(-100, 100)
-"""Of a LoRA adapter: 1 is as it was trained, a negative one takes it away."""
+"""The scale of a LoRA adapter: 1 adds it as it was trained, a negative one subtracts it."""
 
 SAMPLING = {
     "temperature": Range(0, 100),
@@ -83,11 +83,11 @@ BIAS = Range(-1000, 1000)
 MAX_BIASES = 4096
 MAX_BREAKERS = 32
 MAX_BREAKER_CHARS = 40
-"""Of a text that no repetition reaches over: llama.cpp's."""
+"""Limit of one DRY breaker's length: llama.cpp's."""
 SAMPLERS = (
     "penalties", "dry", "top_n_sigma", "temperature", "top_k", "typ_p", "top_p", "min_p", "xtc",
 )  # fmt: skip
-"""Steps of a sampler chain by llama.cpp's names, in the order that holds where none is named."""
+"""Steps of a sampler chain by llama.cpp's names, in the default order."""
 
 MAX_SAMPLERS = 32
 """Limit of a chain's length: each step may occur more than once."""
@@ -140,7 +140,7 @@ def known_samplers(names: Sequence[str]) -> bool:
 
 
 def short_breakers(texts: Sequence[str]) -> bool:
-    """Whether these are valid DRY breakers."""
+    """Whether these are valid DRY breakers: neither too many, nor empty, nor too long."""
     return len(texts) <= MAX_BREAKERS and all(0 < len(one) <= MAX_BREAKER_CHARS for one in texts)
 
 

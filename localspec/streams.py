@@ -14,8 +14,8 @@ _STREAMS = (("stdin", "r"), ("stdout", "w"), ("stderr", "w"))
 def ensure() -> None:
     """Open closed standard streams on the null device, and make writing any character safe.
 
-    A file opened later would otherwise get the number of a stream, together with everything that
-    native code or a child prints. Called first in every process.
+    Otherwise a file opened later would get the number of a stream, and everything that native code
+    or a child prints would go into that file. Called first in every process.
     """
     for number, (name, mode) in enumerate(_STREAMS):
         _occupy(number)
@@ -24,13 +24,13 @@ def ensure() -> None:
             opened = open(number, mode, encoding="utf-8", closefd=False)  # noqa: SIM115 - for good
             setattr(sys, name, opened)
         elif mode == "w" and hasattr(stream, "reconfigure"):
-            stream.reconfigure(errors="backslashreplace")  # an ASCII terminal; lone surrogates
+            stream.reconfigure(errors="backslashreplace")  # for ASCII terminals and lone surrogates
 
 
 def drop(*numbers: int) -> None:
-    """Put the null device in the place of standard streams: nothing more can be said there.
+    """Put the null device in the place of standard streams that can no longer be written to.
 
-    Writing there would fail, also while Python ends, which would become the exit code.
+    A write would fail, also the one while Python ends, which would change the exit code.
     """
     null = os.open(os.devnull, os.O_RDWR)
     for number in numbers:

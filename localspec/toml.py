@@ -12,9 +12,9 @@ def write(values: Mapping[str, Any]) -> str:
     """The text from which `tomllib.loads` gives these values again.
 
     Args:
-        values: Of strings, finite numbers, truth values, lists and tables. What is None is left
-            out. A table at the top, whose name is letters, gets a heading, one inside another a
-            line.
+        values: Strings, finite numbers, truth values, lists and tables by name; None is left out. A
+            table at the top, whose name must be letters, gets a heading; a table inside another is
+            written on one line.
     """
     tables = {name: value for name, value in values.items() if isinstance(value, Mapping)}
     plain = {name: value for name, value in values.items() if name not in tables}

@@ -1,4 +1,4 @@
-"""Reads the next line while an answer is drawn: edited as at the prompt, shown below it."""
+"""Reads the user's next line while an answer is drawn, and shows it below the answer."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ if TYPE_CHECKING:
 class Ahead:
     """Reads keys typed while something is shown, for the next prompt.
 
-    Enter queues a line, which is sent when the answer is over, as a shell does. Ctrl-C stops the
-    answer and sends nothing by itself: queued lines stand in the next prompt again.
+    Enter queues a line, which is sent when the answer is over, as in a shell. Ctrl-C stops the
+    answer and sends nothing: the queued lines return to the next prompt.
 
-    The keys are read by a second session over the same terminal, in a thread of its own, that draws
-    nothing: `Screen` does, which knows what else is there. The main thread owns this, and looks at
-    it only while that thread does not run.
+    A second prompt session reads the keys of the same terminal, in a thread of its own. It draws
+    nothing; `Screen` draws the typed lines, because it knows what else is on the screen. The main
+    thread owns this object, and uses the lines only while the reading thread does not run.
     """
 
     def __init__(self, front: PromptSession[str], typing: Typing) -> None:
@@ -44,7 +44,7 @@ class Ahead:
     def next(self, line: str) -> tuple[Document, bool]:
         """The beginning of the next prompt, and whether Enter was already pressed on it.
 
-        `line` is what a command put there. Raises EOFError once Ctrl-D was typed.
+        `line` is text that a command put into the prompt. Raises EOFError after Ctrl-D.
         """
         if self._queued:
             return Document(self._queued.pop(0)), True
@@ -116,7 +116,7 @@ class Ahead:
 
         @keys.add("c-z")
         def _(_: KeyPressEvent) -> None:
-            """Ignore Ctrl-Z: the answer is not suspended, nor is the key text."""
+            """Ignore Ctrl-Z: it neither suspends the answer nor becomes text."""
 
         @keys.add("c-d", filter=Condition(lambda: not get_app().current_buffer.text))
         def _(_: KeyPressEvent) -> None:
@@ -132,7 +132,7 @@ class Ahead:
     # In the main thread
 
     def _stop(self, thread: threading.Thread) -> None:
-        """Stop the thread, also when another Ctrl-C comes: nothing else goes on to be stopped."""
+        """Stop the thread. Another Ctrl-C is ignored: there is nothing else for it to stop."""
         while thread.is_alive():
             with suppress(KeyboardInterrupt):
                 self._reading.wait()

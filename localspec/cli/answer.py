@@ -1,4 +1,4 @@
-"""Plays one streamed answer into a sink, and keeps the part that arrived, however it ended."""
+"""Plays one streamed answer into a sink, and keeps what arrived, however the answer ended."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """The arrived part of an answer. `end` is None if `error`, or Ctrl-C (no `error`), cut it."""
+    """The part of an answer that arrived. `end` is None if `error` or Ctrl-C cut the answer."""
 
     text: str
     end: End | None = None
     error: LocalSpecError | None = None
     waited_seconds: float = 0.0
-    """From the question to the first text, whatever the time went into."""
+    """From the question to the first text or thought, loading and queueing included."""
     thoughts: str = ""
-    """The figures told apart from the text."""
+    """The model's thoughts that the daemon sent apart from the text."""
 
     @property
     def interrupted(self) -> bool:
@@ -64,7 +64,7 @@ def play(events: Iterator[Event], sink: Sink, notice: Notice) -> Answer:
         except LocalSpecError as failure:
             error = failure
         finally:
-            with suppress(KeyboardInterrupt):  # what was said is kept, drawn to its end or not
+            with suppress(KeyboardInterrupt):  # Ctrl-C stops the drawing; the text is kept
                 notice.clear()
                 sink.close(end)
     return Answer("".join(pieces), end, error, waited_seconds, "".join(thoughts))
@@ -74,7 +74,7 @@ def play(events: Iterator[Event], sink: Sink, notice: Notice) -> Answer:
 def unechoed() -> Iterator[None]:
     """Turn off the terminal's echo for the block; typed keys stay in its buffer to be read later.
 
-    Ctrl-C still interrupts. The terminal is as it was on every way out.
+    Ctrl-C still interrupts. The terminal's mode is restored however the block ends.
     """
     with _typing(~(termios.ECHO | termios.ICANON), 0):
         yield
@@ -106,7 +106,7 @@ def _typing(kept: int, added: int) -> Iterator[None]:
 
 
 def _in_foreground(terminal: int) -> bool:
-    """Whether this is the terminal's foreground job: touching it stops any other job."""
+    """Whether this is the foreground job: setting the terminal's mode stops any other job."""
     try:
         return os.tcgetpgrp(terminal) == os.getpgrp()
     except OSError:  # not a terminal, or not ours

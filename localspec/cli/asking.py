@@ -26,9 +26,9 @@ def ask(
     spawn: bool,
     keys: Keys = unechoed,
 ) -> Answer:
-    """Send the conversation and play the answer; offers to pull a model that is not here yet.
+    """Send the conversation and play the answer; offer to pull a model that is not here yet.
 
-    `keys` is a context around all but that offer: it handles the keys typed meanwhile.
+    `keys` makes a context that handles the keys typed meanwhile; the offer is made outside it.
     """
 
     def asked() -> Answer:
@@ -48,7 +48,7 @@ def ask(
 
 
 def _pulled(error: LocalSpecError) -> bool:
-    """True when the error is a model that can be pulled, the person agreed, and it is here now."""
+    """True if the error is of a model that can be pulled, the user agreed, and it was pulled."""
     if PULL not in error.fix or not sys.stdin.isatty():
         return False
     click.echo(error.message, err=True)

@@ -1,4 +1,4 @@
-"""`localspec bench`: is it faster here?"""
+"""`localspec bench`: measures whether speculation is faster on this machine."""
 
 from __future__ import annotations
 
@@ -136,7 +136,7 @@ def bench(  # noqa: PLR0913  one argument per option is click's way
 
 @dataclass(frozen=True, slots=True)
 class _Options:
-    """The options of one measurement, apart from the machine."""
+    """The options of one measurement, without the simulated machine."""
 
     prompts: Sequence[Prompt]
     model: str | None
@@ -197,7 +197,7 @@ def _bench_simulated(
 
 
 def _key(variable: str) -> str:
-    """The key in the environment; it is sent to the other servers and printed nowhere."""
+    """The API key in the environment `variable`; it is sent to the other servers, never printed."""
     key = os.environ.get(variable, "").strip()
     if not key.isascii() or not key.isprintable() or not key:
         raise RequestError(

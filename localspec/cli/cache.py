@@ -1,4 +1,4 @@
-"""`localspec cache`: what was read of prompts and is kept, so that it is not read again."""
+"""`localspec cache`: shows and clears what is kept of prompts, so that they are not read again."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def clear(*, as_json: bool) -> None:
 
 
 def _found() -> Json:
-    """As the daemon sees it, or as it is on disk where none runs."""
+    """The daemon's overview of what is kept; where none runs, that of the files on disk."""
     try:
         return chosen.client().cache()
     except NotRunning:

@@ -114,7 +114,7 @@ def chat(  # noqa: PLR0913  one argument per option is click's way
     shown = [path for path in files if pictures.is_picture(path)]
     texts = tuple(path for path in files if path not in shown)
     question = material.gather(" ".join(words), texts, sys.stdin)
-    verbose = stats if verbose is None else verbose  # as the option was called before
+    verbose = stats if verbose is None else verbose  # --stats is the option's older name
     if model is not None and "/" in model:
         from localspec.cli import fetching  # noqa: PLC0415  what asks the Hub is slow to import
 
@@ -136,7 +136,7 @@ def chat(  # noqa: PLR0913  one argument per option is click's way
         question = "\n\n".join([*([question] if question else []), *labels])
     if question:
         sink = _sink(as_json=as_json, stream=stream, colour=colour_origins)
-        conversation.take_back("user")  # one that a crash left without an answer
+        conversation.take_back("user")  # a question that a crash left without an answer
         conversation.say("user", question)
         answer = ask(conversation, sink, render.Notice(), spawn=not no_spawn)
         if resumes and answer.text:
@@ -153,7 +153,7 @@ def _converse(
     conversation: Conversation, *, resumes: bool, spawn: bool, verbose: bool | None
 ) -> None:
     """The conversation at this terminal; the model is loaded while the first line is typed."""
-    from localspec.cli.opening import opened  # noqa: PLC0415  one question does without these
+    from localspec.cli.opening import opened  # noqa: PLC0415  one question does not need these
     from localspec.cli.talk import Talk  # noqa: PLC0415  as above
     from localspec.cli.theme import theme  # noqa: PLC0415  as above
 
@@ -211,7 +211,7 @@ def _is_watched() -> bool:
 
 def _tell_speed(end: End) -> None:
     """Print the line of figures, on a terminal only: for programs there is --json."""
-    from localspec.cli.talk import plain_ms  # noqa: PLC0415  only who asks for figures waits for it
+    from localspec.cli.talk import plain_ms  # noqa: PLC0415  slow to import, only for the figures
 
     known_ms = 0.0
     with contextlib.suppress(LocalSpecError, OSError):

@@ -23,7 +23,7 @@ from localspec.errors import escaped
 
 _JSON = click.option("--json", "as_json", is_flag=True, help="JSON on stdout, for machines.")
 _TITLE_COLUMNS = 40
-"""Of the first question: with less it is not recognised."""
+"""Least columns of a title, the first question: in fewer it is not recognised."""
 _NAME = click.argument("name", shell_complete=names.complete_chats)
 
 

@@ -1,4 +1,4 @@
-"""`localspec models verify`: whether the files of models are still those that came."""
+"""`localspec models verify`: checks that models' files are still as they were fetched."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from localspec.errors import BadGGUF, ModelError, UnknownModel
 
 
 class Verdict(msgspec.Struct, frozen=True):
-    """One file: whether it is what came, and a sentence. Of "unknown" only the header is known."""
+    """The state of one file, and a sentence. For "unknown" only the header could be checked."""
 
     model: str
     file: str
@@ -82,7 +82,7 @@ def _verdict(model: Model, path: Path, report: Report) -> Verdict:
 
 
 def _known(model: Model, path: Path) -> str:
-    """The digest of the file as it was published; "" where none is known, or it was made here."""
+    """The digest of the file as it was published; "" if none is known or the file was made here."""
     entry = entries.load().get(model.name)
     if entry and entry.quantized_file:
         return ""

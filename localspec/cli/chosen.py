@@ -1,7 +1,8 @@
 """The settings and the daemon that a command uses, also while config.toml has a mistake.
 
 A command that only needs the socket or the models directory goes on with the last good
-configuration, as a running daemon does, and says so in a line. What would start a daemon refuses.
+configuration, as a running daemon does, and says so in a line. A command that would start a daemon
+refuses.
 """
 
 from __future__ import annotations
@@ -48,7 +49,7 @@ class Chat(NamedTuple):
 
 
 def chat() -> Chat:
-    """The settings of the chat: without a config.toml the defaults, and nothing is read."""
+    """The settings of the chat; without a config.toml the defaults, and no settings are read."""
     if not paths.is_configured():
         return Chat()
     found = settings().chat
@@ -56,13 +57,13 @@ def chat() -> Chat:
 
 
 def models_directory() -> Path:
-    """The directory of models; as for `chat`, without a config.toml no settings are read."""
+    """The directory of models; without a config.toml no settings are read."""
     chosen = settings().models.directory if paths.is_configured() else ""
     return paths.expanded(chosen) if chosen else paths.models_dir()
 
 
 def files(model: str) -> tuple[Path, Path | None]:
-    """The file behind a name, or the file itself, and the draft's if the name has one.
+    """The file of a model given by name or path, and its draft's file if the name has a draft.
 
     Raises UnknownModel.
     """
@@ -76,7 +77,7 @@ def files(model: str) -> tuple[Path, Path | None]:
 
 
 def adapters(registry: Registry, model: Model) -> list[str]:
-    """A sentence for each LoRA adapter of a model, or why one of the configuration has no use."""
+    """A sentence for each LoRA adapter of a model, or why a configured one cannot be used."""
     table = settings().models.adapters if paths.is_configured() else {}
     try:
         found = registry.adapters(model, table, paths.config_file().parent)
@@ -93,7 +94,7 @@ def upstream_models() -> list[str]:
 
 
 def tell(error: ConfigError | None) -> None:
-    """Print a line once for each command, however often it is called; nothing without an error."""
+    """Print the error as a warning, only once in a command; nothing if `error` is None."""
     context = click.get_current_context(silent=True)
     if error is None or context is None or context.meta.get(_TOLD):
         return

@@ -1,6 +1,6 @@
-"""Text to the clipboard: by the platform's own program, and by the terminal, which works over ssh.
+"""Copies text to the clipboard: by the platform's program, and by the terminal, also over ssh.
 
-OSC 52 is xterm's "manipulate selection data": the terminal that shows us takes the text.
+OSC 52 is xterm's "manipulate selection data": the terminal puts the text into its clipboard.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import sys
 from typing import TextIO
 
 MAX_TERMINAL_BYTES = 74_994
-"""The longest OSC 52 of xterm, in base64; some terminals drop longer ones in silence."""
+"""The longest base64 text in xterm's OSC 52; some terminals silently drop longer ones."""
 _SECONDS = 5.0
 _PROGRAMS = (
     ("darwin", "", ("pbcopy",)),

@@ -1,4 +1,4 @@
-"""Lines for people in a window of so many columns; in a pipe they stay whole."""
+"""Folds and cuts lines to the columns of the terminal; in a pipe they stay whole."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from typing import TextIO
 _COMMAND = re.compile(r"localspec(?: [a-z][a-z-]*)+(?: [A-Z]+)*")
 _SENTENCE = re.compile(r"\s*[A-Z][a-z]|.*[.!?](\s|$)")
 _UNIT = re.compile(r"(?<=\d) (?=[^\W\d_])|(?<=\d,) (?=[\d.]+\])")
-"""Between a number and what it counts, and between the ends of an interval."""
+"""The blank between a number and its unit, and between the ends of an interval."""
 _GLUE = "\ue000"
-"""A stand-in for a blank, as wide as that and in no text."""
+"""A stand-in for a blank: one column wide, and found in no text."""
 _UNKNOWN_COLUMNS = 80
 _LEAST_COLUMNS = 24
 """A value with less room than this is left to the terminal."""
@@ -24,7 +24,7 @@ def columns(stream: TextIO | None = None) -> int | None:
     stream = stream or sys.stdout
     if not stream.isatty():
         return None
-    try:  # not shutil's, which asks stdout, and that may be a pipe
+    try:  # not shutil.get_terminal_size: it asks stdout, which may be a pipe
         wide = int(os.environ.get("COLUMNS", "0")) or os.get_terminal_size(stream.fileno()).columns
     except (OSError, ValueError):
         wide = 0
@@ -32,9 +32,10 @@ def columns(stream: TextIO | None = None) -> int | None:
 
 
 def hung(label: str, value: str, width: int | None) -> str:
-    """`label` and `value`, which goes on below its beginning; a word is never broken.
+    """`label` and `value`, folded so that further lines begin below the start of `value`.
 
-    Nor is a number parted from its unit. A long word, such as a path, is set in by less.
+    No word is broken, and no number parted from its unit. A line with a word that is too long, such
+    as a path, is indented less.
     """
     if width is None or (room := width - len(label)) < _LEAST_COLUMNS:
         return label + value
@@ -51,7 +52,7 @@ def with_hard_spaces(text: str) -> str:
 
 
 def wrapped(text: str, width: int) -> str:
-    """`text` folded between words, such as a cell of a table; characters may have two columns."""
+    """`text`, such as a table's cell, folded between words; a character may be two columns wide."""
     from rich.cells import cell_len  # noqa: PLC0415  slow to import
 
     rows = [""]
@@ -65,9 +66,9 @@ def wrapped(text: str, width: int) -> str:
 
 
 def advice(line: str, width: int | None) -> str:
-    """The remedy, indented as it is: sentences are folded between words, but no command of ours is.
+    """A line of a remedy: a sentence is folded, but not inside a `localspec` command in it.
 
-    A line that is no sentence is a command to be copied, and is left alone.
+    Its indentation stays. A line that is no sentence is a command to be copied, and is left alone.
     """
     if width is None or len(line) <= width or not _SENTENCE.match(line):
         return line
@@ -77,7 +78,7 @@ def advice(line: str, width: int | None) -> str:
 
 
 def folded(row: str, value: str, width: int | None) -> list[str]:
-    """`row` with its last value, or that value below it, set in, where it would be cut."""
+    """`row` with its last value; where that does not fit, the value on an indented line below."""
     if width is None or len(row) + len(value) <= width:
         return [row + value]
     return [row.rstrip(), cut(f"  {value}", width)]

@@ -34,7 +34,7 @@ _LISTED = 15
 class Command(NamedTuple):
     """A command of the chat: its function, its line of /help, and its completions.
 
-    One that stands `alone` takes no words.
+    A command that is `alone` takes no words.
     """
 
     run: Callable[[Talk, str], None]
@@ -46,9 +46,9 @@ class Command(NamedTuple):
 def named(line: str) -> tuple[Command | None, str]:
     """Split a line into its command (None for a question) and the words behind it.
 
-    A line that begins like a command is never a question: a slip costs a sentence and not an
-    answer. What begins with a path (/usr/bin, or /etc where there is one) or with a comment of a
-    program (//, /*) is a question. Raises RequestError.
+    A line that begins like a command is never a question, so that a mistyped command gets an error
+    message and not an answer. A line that begins with a path (/usr/bin, or /etc if it exists) or
+    with a program's comment (//, /*) is a question. Raises RequestError.
     """
     word, *rest = line.strip().split(maxsplit=1) or [""]
     name = word.lower()
@@ -68,9 +68,9 @@ def named(line: str) -> tuple[Command | None, str]:
 
 
 _COMMAND = re.compile(r"/|/[^\W_][\w-]*[?!.,:;]?|/[?!]+")
-"""How a command looks. A further slash makes it a path, a dot inside it a name of a file."""
+"""The form of a command. With another slash a word is a path, with a dot inside a file name."""
 _ELSEWHERE = {"/quit": "/bye", "/exit": "/bye", "/?": "/help"}
-"""Commands of other chats."""
+"""Commands of other chat programs, and ours."""
 
 _KEYS = (
     'Alt-Enter starts a new line; """ on a line of its own opens and closes a longer text.',
@@ -168,7 +168,7 @@ def _image(talk: Talk, name: str) -> None:
 
 
 def _attach(talk: Talk, command: str, name: str, read: Callable[[Path], str]) -> None:
-    """Attach what `read` makes of the file, or take all files off again."""
+    """Attach what `read` returns for the file; "-" takes all files off again."""
     if name == _NONE:
         talk.say(talk.detach() or f"No file is attached; {command} PATH attaches one.")
         return

@@ -1,6 +1,6 @@
 """Changes one key of the configuration file; comments, order and everything else stay.
 
-A file is only replaced by one that the daemon would take.
+The file is replaced only if the daemon would accept the new one.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from localspec.errors import ConfigError
 Change: TypeAlias = Callable[[tomlkit.TOMLDocument], None]
 
 AFTER_RESTART = frozenset({"server.socket", "server.tcp"})
-"""Keys of what is opened once, when the daemon starts."""
+"""Keys of sockets, which the daemon opens once, when it starts."""
 _YES, _NO = {"true", "yes", "on", "1"}, {"false", "no", "off", "0"}
 
 
@@ -31,7 +31,7 @@ def apply(
     change: Change,
     check: Callable[[config.Config], Iterable[ConfigError]] | None = None,
 ) -> None:
-    """Apply `change` to the file. Raises ConfigError, and then nothing has changed.
+    """Apply `change` to the file. Raises ConfigError; the file is then unchanged.
 
     `check` may find more faults than the daemon would, such as a model that is not there.
     """
@@ -40,7 +40,7 @@ def apply(
     try:
         document = tomlkit.parse(text or "")
     except TOMLKitError as error:
-        config_file.table(text or "", str(file))  # which says it in the words of every command
+        config_file.table(text or "", str(file))  # raises ConfigError in the usual words
         raise ConfigError(
             f"{file} cannot be changed: {error}.", fix="Correct it by hand."
         ) from error
@@ -76,7 +76,7 @@ def shown(key: str, text: str) -> str:
 
 
 def without(key: str) -> Change:
-    """A change that takes `key` out, and a table that it leaves empty. Raises ConfigError."""
+    """A change that removes `key`, and tables that are empty without it. Raises ConfigError."""
     *tables, name = parts(key)
 
     def change(document: tomlkit.TOMLDocument) -> None:
@@ -95,7 +95,7 @@ def without(key: str) -> Change:
 
 
 def parts(key: str) -> list[str]:
-    """The names in a key, which are TOML's: a.b, or a."b.c" with a dot in a name.
+    """The names in a key, written as in TOML: a.b, or a."b.c" for a name with a dot.
 
     Raises ConfigError if it is no key of the configuration.
     """
@@ -128,7 +128,7 @@ def unknown(key: str) -> ConfigError:
 
 
 def keys(kind: Any = config.Config, prefix: str = "") -> list[str]:
-    """Every key of the configuration; of a table whose keys are free, the table."""
+    """Every key of the configuration; a table with free keys is named as a whole."""
     found = []
     for field in msgspec.structs.fields(kind):
         name = f"{prefix}{field.name}"
@@ -138,7 +138,7 @@ def keys(kind: Any = config.Config, prefix: str = "") -> list[str]:
 
 
 def _value(key: str, text: str, kind: Any) -> Any:
-    """`text` as a value of that type. Raises ConfigError."""
+    """`text` as a value of type `kind`. Raises ConfigError."""
     if kind is str or wording.choices(kind):
         return text
     if kind is bool:
@@ -148,7 +148,7 @@ def _value(key: str, text: str, kind: Any) -> Any:
     try:
         return tomllib.loads(f"value = {text}")["value"]
     except tomllib.TOMLDecodeError:
-        return text  # which the check refuses, in words that name the type
+        return text  # config.parse refuses it, and names the type
 
 
 def _truth(key: str, text: str) -> bool:

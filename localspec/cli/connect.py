@@ -91,9 +91,9 @@ def _notes(
 
 
 def _daemon(recipe: Recipe, model: str, *, yes: bool) -> Daemon:
-    """Where the tool will find the daemon. Raises ConfigError where it needs TCP and there is none.
+    """Where the tool will find the daemon. Raises ConfigError if it needs TCP and there is none.
 
-    The default model is named: some tools send the configured name, whatever it is.
+    Without `model` the default model is named: some tools send whatever name they are given.
     """
     client = chosen.client()
     name = model or chosen.settings().models.default
@@ -108,10 +108,10 @@ def _daemon(recipe: Recipe, model: str, *, yes: bool) -> Daemon:
 
 
 def _checked(daemon: Daemon) -> int:
-    """Get one token by the address that the tool will use. Returns the tokens of a context."""
+    """Get one token by the address that the tool will use. Returns the context's length, or 0."""
     waiting.running_daemon()
     client = Client(Path(daemon.socket))
-    if daemon.token != "none":  # noqa: S105 - what stands where none is needed
+    if daemon.token != "none":  # noqa: S105 - the placeholder where no token is needed
         host, _, port = daemon.url.removeprefix("http://").rpartition(":")
         client = Client(tcp=(host, int(port)), token=daemon.token)
     messages = [{"role": "user", "content": "Say yes."}]
@@ -138,7 +138,7 @@ def _write(tool: str, recipe: Recipe, text: str) -> None:
     record: dict[str, Any] = {"path": str(path), "ours": text, "before": {}}
     known = _record(tool)
     if recipe.form == "json":
-        if known and before is not None:  # written before: what was there then is what was there
+        if known and before is not None:  # written before: take our part out first
             there = edit.unmerged(there, json.loads(known["ours"]), known["before"])
         after, record["before"] = edit.merged(there, json.loads(text))
     else:
@@ -182,7 +182,7 @@ def _restored(tool: str, recipe: Recipe) -> str:
 
 
 def _left(record: Json, recipe: Recipe, now: str) -> bytes:
-    """The file without our part; empty for one that only we wrote."""
+    """The file's bytes without our part; empty if the file has nothing else."""
     if record["whole"] and now == record["after"]:
         return base64.b64decode(record["file"] or "")
     if recipe.form == "json":
@@ -195,7 +195,7 @@ def _records() -> Path:
 
 
 def _record(tool: str) -> Json | None:
-    """A record of what was written for a tool, and what was there before."""
+    """The record of what was written for a tool and what was there before; None without one."""
     data = _read(_records() / f"{tool}.json")
     return None if data is None else json.loads(data)
 

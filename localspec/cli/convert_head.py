@@ -1,4 +1,4 @@
-"""`localspec models convert-head`: published Medusa and Hydra heads as a head that drafts."""
+"""`localspec models convert-head`: makes a draft head of published Medusa or Hydra heads."""
 
 from __future__ import annotations
 

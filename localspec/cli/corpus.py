@@ -1,4 +1,4 @@
-"""`localspec corpus`: folders of one's own files that answers are drafted from."""
+"""`localspec corpus`: folders of the user's own files from which answers are drafted."""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ def drop(names: tuple[str, ...]) -> None:
         left = [each for each in left if each not in there]
     _write(left)
     try:
-        contents.forget()  # those of the folders that are left are made anew
+        contents.forget()  # the daemon indexes the remaining folders anew
     except OSError as error:
         raise RequestError(
             f"The index in {contents.directory()} cannot be deleted: {error.strerror}.",
@@ -138,7 +138,7 @@ def _configured() -> tuple[str, ...]:
 
 
 def _named(name: str) -> str:
-    """A folder as the configuration has it: absolute, or below ~ where it is."""
+    """A folder as it is written in the configuration: absolute, or ~/... if it is in the home."""
     if not name.strip():
         raise RequestError("The name of a folder is empty.", fix="A dot is the current one.")
     place = folders.place_of(name)
@@ -151,7 +151,7 @@ def _named(name: str) -> str:
 
 
 def _without_dots(parts: Sequence[str]) -> Iterable[str]:
-    """The parts of a path without `.` and `..`, as a person reads it."""
+    """The parts of a path without `.` and `..`, by names alone: links are not followed."""
     kept: list[str] = []
     for part in parts:
         if part == ".." and len(kept) > 1:
@@ -169,7 +169,7 @@ def _same(one: str, other: str) -> bool:
 
 
 def _write(names: Sequence[str]) -> None:
-    """Let the configuration name these folders. Raises ConfigError."""
+    """Write these folders into the configuration. Raises ConfigError."""
 
     def change(document: tomlkit.TOMLDocument) -> None:
         if "draft" not in document:

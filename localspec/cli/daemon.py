@@ -85,7 +85,7 @@ def _start() -> None:
 
 
 def _stop(client: Client) -> bool:
-    """Stop it; True when systemd starts it again at the next connection."""
+    """Stop the daemon; True if systemd starts it again at the next connection."""
     try:
         activated = bool(client.status().get("activated"))
     except NotRunning:

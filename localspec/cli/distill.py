@@ -1,4 +1,4 @@
-"""`localspec models distill`: a draft that is taught by its target's own texts."""
+"""`localspec models distill`: teaches a copy of a draft by its target's own texts."""
 
 from __future__ import annotations
 

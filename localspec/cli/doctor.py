@@ -77,7 +77,7 @@ def _show(finding: Finding) -> None:
 
 
 def _examine() -> Iterator[Finding]:
-    """All findings, the build's first: most of the time goes there."""
+    """All findings, the build's first: they take most of the time."""
     sound = yield from _build()
     said, chosen = findings.settings()
     yield said
@@ -95,7 +95,7 @@ def _examine() -> Iterator[Finding]:
 def _socket() -> Path:
     try:
         return Client.from_environment().socket_path or paths.socket_path()
-    except (LocalSpecError, OSError):  # the settings are wrong, which is told elsewhere
+    except (LocalSpecError, OSError):  # the settings are wrong; another finding says so
         return paths.socket_path()
 
 
@@ -107,7 +107,7 @@ def room(device: Device) -> Finding:
 
 
 def _build() -> Generator[Finding, None, bool]:
-    """Check llama.cpp, its devices, and the proof on each. Returns whether they can be listed."""
+    """Check llama.cpp, its devices, and the proof on each. Returns whether llama.cpp loads."""
     from localspec.bench import kernels, proof  # noqa: PLC0415  numpy: no other command waits
 
     try:
@@ -136,7 +136,7 @@ def _build() -> Generator[Finding, None, bool]:
 
 
 def _memory(chosen: Config, pair: list[Header]) -> Iterator[Finding]:
-    """Check memory as the planner sees it."""
+    """Check whether the pair fits into the memory that the planner sees."""
     from localspec.bench import native  # noqa: PLC0415  as above
 
     try:
@@ -148,7 +148,7 @@ def _memory(chosen: Config, pair: list[Header]) -> Iterator[Finding]:
 
 
 def features(llama: str) -> str:
-    """The noteworthy parts of a build's own account of itself."""
+    """The version of a build and the features that tell it from other builds."""
     version, _, rest = llama.partition(";")
     special = [name for name in re.findall(r"(\w+) = 1", rest) if name not in _EVERYWHERE]
     special += [f"own kernels ({name})" for name in re.findall(r"ROWS = (\w+)", rest)]
@@ -156,7 +156,7 @@ def features(llama: str) -> str:
 
 
 def _unused(build: Build) -> Iterator[Finding]:
-    """A card that its driver knows and this build does not."""
+    """A finding for an NVIDIA card that its driver lists and this build cannot use."""
     smi = shutil.which("nvidia-smi")
     if build.offloading or smi is None:
         return

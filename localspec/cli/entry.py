@@ -1,4 +1,4 @@
-"""The entry of the installed command, which a signal ends without a traceback at any moment."""
+"""The entry of the installed command. Ctrl-C ends it at any moment, without a traceback."""
 
 from __future__ import annotations
 

@@ -36,7 +36,7 @@ from localspec.errors import BadPair, LocalSpecError, PullError, UnknownModel, e
 
 _ASKING = "asking the Hugging Face Hub"
 _FIGURES_COLUMNS = 34
-"""Columns of a table of repositories beside their names."""
+"""Columns that a table of repositories has besides their names."""
 
 
 @click.command()
@@ -93,7 +93,7 @@ def offered(known: Sequence[Offer], width: int | None) -> Iterator[str]:
 
 
 def table(hits: Sequence[Hit], width: int | None) -> Iterator[str]:
-    """Repositories in rows; two lines of each where a window would break their names."""
+    """Repositories in rows; on two lines each where the window is too narrow for one."""
     longest = max(len(hit.name) for hit in hits)
     if width is not None and longest + _FIGURES_COLUMNS > width:
         for hit in hits:
@@ -163,7 +163,7 @@ def offer(model: str) -> None:
 
 
 def _here(registry: Registry, wanted: Reference) -> Path | None:
-    """The file, if it was fetched before, so that no question is needed."""
+    """The model's file if it is here already; None otherwise."""
     try:
         return registry.find(str(wanted)).path
     except UnknownModel:
@@ -189,13 +189,13 @@ def _fetch(
         with shown(as_json=as_json) as report:
             return acquire.fetch(found, directory, report, name), found
     except PullError as error:
-        if found.gated and not hub_cache.token():  # a mirror might not have asked for it
+        if found.gated and not hub_cache.token():  # not refused earlier: a mirror may need none
             raise repository.gated(found.origin.source) from error
         raise
 
 
 def _take_head(target: Path, fetched: acquire.Found, *, as_json: bool) -> None:
-    """Take the draft head along that suits the model best. The model is there whatever happens."""
+    """Fetch the draft head that suits the model best; an error is only reported."""
     try:
         head, why = head_files.choose(target, fetched)
         if head is None:
@@ -235,7 +235,7 @@ def find_draft(
 
 
 def _fetch_draft(target: Path, suitable: Partner, registry: Registry, *, as_json: bool) -> None:
-    """Fetch and attach it. Raises PullError, BadPair and what fetching raises."""
+    """Fetch a draft and attach it. Raises PullError, BadPair and what fetching raises."""
     room = _room()
     with waiting.shown(_ASKING):
         found = acquire.look(Reference(suitable.name), room, DRAFT_ORDER)
@@ -255,7 +255,7 @@ def _fetch_draft(target: Path, suitable: Partner, registry: Registry, *, as_json
 
 
 def _attach(target: Path, name: str, registry: Registry, *, as_json: bool) -> None:
-    """Let that model draft for the target, as INT4; as it is where that cannot be had."""
+    """Attach a model as the target's draft, made INT4; unchanged if that fails."""
     try:
         with shown(as_json=as_json) as report:
             name = prepare.int4_draft(name, registry.directory, report)

@@ -1,7 +1,7 @@
-"""Checks of `localspec doctor` on disk and behind the socket: each yields sentences.
+"""Checks of `localspec doctor` on the disk and of the running daemon; each yields findings.
 
-Nothing here changes anything, and nothing imports native code. A check never raises for what it was
-made to find.
+Nothing here changes anything, and nothing imports native code. A check never raises for a fault
+that it looks for.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ def models_directory(chosen: Config) -> Path:
 
 
 class DirectoryCheck(NamedTuple):
-    """A directory, its required access (os.access), and the mode bits that are too many."""
+    """A directory, its required access (os.access), and the mode bits that it must not have."""
 
     what: str
     path: Path
@@ -90,8 +90,8 @@ class DirectoryCheck(NamedTuple):
 def places(models: Path, socket: Path) -> list[DirectoryCheck]:
     """Every directory that LocalSpec uses.
 
-    A user who may write in the socket's directory can replace it, so no group may; other places
-    may be of the user's choice, where a group may write.
+    Another user who may write to the directory of the socket or of the state could replace what is
+    there, so no group may. The other directories may be ones that the user shares with a group.
     """
     use = os.R_OK | os.X_OK
     write = use | os.W_OK
@@ -108,9 +108,9 @@ _ELSEWHERE = "Set HOME, or the directory's XDG_*_HOME, to a place that can be wr
 
 
 def permissions(directories: list[DirectoryCheck], token: Path) -> Iterator[Finding]:
-    """Whether each directory can be used, only by this user, and the token is private.
+    """Findings on whether each directory can be used, by this user alone, and the token is private.
 
-    What does not exist yet is made when it is needed, if what is above it can be written.
+    A directory that does not exist yet is no fault if it can be made when it is needed.
     """
     problems = [problem for place in directories if (problem := _directory(place))]
     with contextlib.suppress(OSError):
@@ -150,7 +150,7 @@ def _directory(place: DirectoryCheck) -> Finding | None:
 
 
 def _unmade(place: DirectoryCheck) -> Finding | None:
-    """Whether a directory that is not there yet can be made where it is going to be written."""
+    """A finding if a directory that will be written to does not exist and cannot be made."""
     if not place.access & os.W_OK:
         return None
     above = next((one for one in place.path.parents if one.exists()), Path("/"))
@@ -238,7 +238,7 @@ def _troubles(model: Json) -> Iterator[Finding]:
 
 
 def _history(model: Json) -> Finding | None:
-    """Past faults of a model, in one line; None if there are none, or they go on."""
+    """Past faults of a model, in one line; None if there are none, or they persist."""
     if model["state"] == "failed" or not (crash := model.get("last_crash")):
         return None
     now = {"ready": "another one has taken its place", "loading": "it is loading again"}
@@ -293,7 +293,7 @@ def _pair(pair: Resolved) -> tuple[list[Finding], list[Header]]:
 
 
 def _checksum(pair: Resolved, fix: str) -> Finding:
-    """Whether a file of the catalog is still what was fetched."""
+    """A finding on whether the target's file is still the catalog's."""
     entry = entries.load().get(pair.name)
     if entry is None or entry.quantize or entry.file != pair.target_path.name:
         return fine("model", f"{pair.name}: its header is sound")
@@ -310,7 +310,7 @@ def _checksum(pair: Resolved, fix: str) -> Finding:
 
 
 def _others(registry: Registry, mine: set[Path | None]) -> Iterator[Finding]:
-    """Files that cannot be models, of those that are not the default pair."""
+    """Faults of the files besides the default pair, and how many of these files are sound."""
     sound = 0
     try:
         known = registry.models()
@@ -335,7 +335,7 @@ def _others(registry: Registry, mine: set[Path | None]) -> Iterator[Finding]:
 
 def memory(chosen: Config, pair: list[Header], there: list[Device]) -> Iterator[Finding]:
     """The memory a load of the pair would have if nothing else used these devices."""
-    if not pair or chosen.engine.remote:  # what remotes have is known when they are reached
+    if not pair or chosen.engine.remote:  # a remote's memory is known only once it is reached
         return
     empty = [msgspec.structs.replace(device, free_bytes=device.total_bytes) for device in there]
     target, head = with_head(pair[0], chosen)
@@ -364,7 +364,7 @@ def disk(directories: list[DirectoryCheck]) -> Iterator[Finding]:
         try:
             there = next(one for one in (path, *path.parents) if one.is_dir())
             device = there.stat().st_dev
-        except OSError:  # it is closed, which `permissions` tells
+        except OSError:  # it is closed; `permissions` says so
             continue
         if device in seen:
             continue

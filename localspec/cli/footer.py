@@ -8,13 +8,13 @@ from localspec.cli.columns import hung
 from localspec.client import End, Json
 
 SPECULATING = "speculating"
-"""The router's word for a request that was not kept from speculating."""
+"""The router's reason for a request that may speculate."""
 
 NOTICED_SHARE = 0.5
-"""The share of the context below which its end is not mentioned."""
+"""From this share of the context on, a line says how full the context is."""
 
 WHOLE_SHARE = 0.99
-"""Of the context: an answer that is cut from here on was cut by its end."""
+"""An answer cut at this share of the context or above was cut by the context's end."""
 
 _WHY_WITHOUT = {
     "off-by-request": "it was switched off",
@@ -24,15 +24,15 @@ _WHY_WITHOUT = {
     "short-request": "so short an answer gains nothing",
     "high-temperature": "at this temperature most drafts are rejected",
 }
-"""engine/routing.py's reasons, as people say them."""
+"""The reasons of engine/routing.py in words for the user."""
 
 
 def line(end: End, plain_ms: float = 0.0, context_share: float = 0.0) -> str:
     """One line: `212 tokens at 48.1 tokens/s, 1.9 times as fast as without speculation`.
 
-    `plain_ms` is what a token costs without speculation (`plain_ms` of a status); 0 says nothing of
-    the speed-up. `context_share` is how much of the context the conversation takes, shown from half
-    on.
+    `plain_ms` is the time of a token without speculation (see `plain_ms`); with 0 the speed-up is
+    left out. `context_share` is the share of the context that the conversation takes, shown from
+    half on.
     """
     return "; ".join([_speed(end, plain_ms), *_limits(end, context_share)])
 
@@ -45,9 +45,9 @@ def without(reason: str) -> str:
 def plain_ms(model: Json, end: End) -> float:
     """Milliseconds that a token of this answer would have cost without speculation; 0 if unknown.
 
-    A round of it, drafts apart, times what one row costs to what the round's rows cost: both were
-    measured on the quiet machine (the model's entry in the status), but for their share that does
-    not matter, and a busy machine makes nothing look slow.
+    The mean time of a round's verification, times the cost of one row over the cost of the round's
+    mean rows, plus the host's time. Both costs were measured on the idle machine (`model` is the
+    model's entry in the status). Only their ratio is used, so a busy machine does not distort it.
     """
     costs = {int(rows): ms for rows, ms in (model.get("cost_ms_by_rows") or {}).items()}
     rounds = end.speculation.get("rounds", 0)

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from localspec.text.dialogue import Dialogue, Turn
 
 SECONDS, BYTES = 1.0, 512 << 20
-"""Of processor time and of memory for one rendering: what a template gets in a worker, nearly."""
+"""Limits of processor time and of memory for one rendering, about the same as in a worker."""
 
 _QUESTION = "Please help."
 _MAX_FILE_BYTES = 32 << 20
@@ -129,7 +129,7 @@ def _special(read: header.Header, name: str) -> str:
 
 
 def _renderer(source: Source) -> Callable[[Sequence[Message], Mapping[str, Any]], str]:
-    """Renders with a template, within its bounds. A template that was stopped runs no more."""
+    """A function that renders with the template, bounded; once stopped, it does not run again."""
     from localspec.text.template import Conversation, rendered  # noqa: PLC0415 - as above
 
     stopped: list[TemplateError] = []
@@ -162,7 +162,7 @@ def _bounded() -> Iterator[None]:
 
     soft, hard = resource.getrlimit(resource.RLIMIT_AS)
     statm = Path("/proc/self/statm")
-    if statm.exists():  # only there it is known how much there is already
+    if statm.exists():  # only Linux tells how much memory is used already
         held = int(statm.read_text().split()[0]) * resource.getpagesize()
         resource.setrlimit(resource.RLIMIT_AS, (held + BYTES, hard))
     before = signal.signal(signal.SIGPROF, stop)
@@ -190,7 +190,7 @@ def _request(tools: list[Any], variables: dict[str, Any]) -> Generate:
 
 
 def _turn(dialogue: Dialogue, request: Generate) -> tuple[Turn, str]:
-    """The prompt of the request, or without one why the template refuses it."""
+    """The prompt of the request; where the template refuses it, an empty one and the reason."""
     from localspec.text.dialogue import Turn  # noqa: PLC0415 - as above
     from localspec.text.formats.choice import offered  # noqa: PLC0415 - as above
 
@@ -210,7 +210,7 @@ def _recognised(dialogue: Dialogue, source: Source, refused: str) -> dict[str, A
 
 
 def _conversation(dialogue: Dialogue, request: Generate) -> str | None:
-    """A conversation with a call and what it gave, rendered; None where that fails."""
+    """A conversation with a call and its result, rendered; None where that fails."""
     import msgspec  # noqa: PLC0415 - as above
 
     from localspec.text.formats import recognise  # noqa: PLC0415 - as above
@@ -250,7 +250,7 @@ def _read(dialogue: Dialogue, turn: Turn, text: str, *, cut: bool) -> dict[str, 
 
 
 def _uncalled(dialogue: Dialogue, found: Mapping[str, Any], *, offers: bool) -> str | None:
-    """The reason why the mark of a call stands in the words, and there is no call."""
+    """The reason why the words hold the mark of a call and no call was read; None otherwise."""
     from localspec.text.formats.marks import opening  # noqa: PLC0415 - as above
 
     openings = (opening(way) for way in dialogue.recognised.form.ways)

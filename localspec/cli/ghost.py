@@ -1,4 +1,4 @@
-"""Requests of an editor's buffer to /infill, and ghost text of its answers. Pure."""
+"""Makes an /infill request from an editor's buffer, and ghost text from the answer. Pure."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ MAX_AFTER_CHARS = 6_000
 MAX_TYPED_CHARS = 1_000
 MAX_OTHER_CHARS = 3_000
 MAX_OTHERS = 4
-"""Of other open documents only so much is read: it stands before everything else in the prompt."""
+"""A bound on the other open documents, which stand before everything else in the prompt."""
 
 TYPING_MS = 250
 """During typing, half a second is too late."""
@@ -32,9 +32,9 @@ def request(
 ) -> dict[str, Any]:
     """The body of POST /infill for the place `offset` of a buffer.
 
-    Where text follows on the line, the rest of the line is wanted, otherwise a block. `others` are
-    the other open documents, the latest last. The line that is being typed stands apart, which puts
-    it at the end of the prompt: what follows the place need not be read again for every letter.
+    Where text follows on the line, the rest of the line is asked for, otherwise a block. `others`
+    are the other open documents, the latest last. The line being typed is a field of its own, which
+    is the end of the prompt: so the text behind `offset` is not read again for every letter.
     """
     before, after = buffer.text[:offset], buffer.text[offset:]
     line, _, _ = after.partition("\n")
@@ -59,7 +59,7 @@ def request(
 
 
 def shown(content: str, after: str) -> str:
-    """The shown part of an answer: no blank end, no repetition of what follows."""
+    """An answer without blanks at its end; "" if it only repeats the rest of the line."""
     text = content.rstrip()
     line, _, _ = after.partition("\n")
     return "" if text and text == line.rstrip() else text
@@ -73,6 +73,6 @@ def _tail(before: str) -> str:
 
 
 def _indent(before: str) -> int:
-    """Blanks that the present line begins with."""
+    """The number of blanks at the beginning of the current line."""
     line = before.rpartition("\n")[2]
     return len(line) - len(line.lstrip(" \t"))

@@ -1,4 +1,4 @@
-"""Groups of commands, which alone show their help, and a type of option."""
+"""Groups of commands, which show their help when called alone, and a type of number options."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ _OTHER_WORDS = {
     "validate": "check",
     "edit": "set",
 }
-"""Words of other programs for what is called otherwise here."""
+"""Other programs' names of commands, and ours."""
 _LIKE = 0.6
 
 
 class Number(click.FloatRange):
-    """A number in a range; "nan", which is below and above none, is refused."""
+    """A number in a range; "nan", which is neither below nor above a bound, is refused."""
 
     def convert(
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None
@@ -70,7 +70,7 @@ class Group(click.Group):
         return f"`{ctx.command_path} --help` lists all."
 
     def _meant(self, ctx: click.Context, name: str) -> Iterator[str]:
-        """Commands of that very name below this group, else of a like name here, else below."""
+        """Commands of that name, here or else in groups below; without one, of similar names."""
         names = self.list_commands(ctx)
         below = [(group, each) for group in self._groups(ctx) for each in self._names(ctx, group)]
         word = _OTHER_WORDS.get(name.lower(), name.lower())
@@ -82,7 +82,7 @@ class Group(click.Group):
         yield from (f"{ctx.command_path} {each}" for each in found)
 
     def _groups(self, ctx: click.Context) -> list[str]:
-        """Groups below this one, that of models first, which most look for."""
+        """Groups below this one; first `models`, whose commands are looked for most."""
         below = ((name, self.get_command(ctx, name)) for name in self.list_commands(ctx))
         found = [name for name, command in below if isinstance(command, click.Group)]
         return sorted(found, key=lambda name: name != "models")

@@ -1,7 +1,7 @@
-"""Finds the part of a growing block that need not be drawn again, so that no update costs more.
+"""Finds the part of a growing block that need not be drawn again, so that updates stay cheap.
 
-Lines of a paragraph that nothing can change any more are found; of what can only be drawn whole,
-such as a table, the end stands for it until it is finished.
+Of a paragraph these are the lines that later text cannot change. A block that can only be drawn
+whole, such as a table, is shown by its last rows until it is finished.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from localspec.cli import markdown
 from localspec.cli.theme import Theme
 
 ROWS = 24
-"""A block of more rows is drawn as so many at its end."""
+"""Of a block with more rows, only this many at its end are drawn."""
 _OPEN_LINES = 12
-"""So many lines of a paragraph stay open: what is marked as strong may have begun on any."""
+"""A paragraph of at most so many lines stays open: an unclosed mark may begin on any of them."""
 _STUBBORN_LINES = 40
-"""A mark that has not been closed for so many lines is no mark."""
+"""In a paragraph of more open lines, an unclosed mark is taken for plain text."""
 _OPENER = re.compile(r"`|\*(?![\s*]|$)|(?<!\w)_+(?![\s_]|$)")
 _FENCE = re.compile(r"^[ \t]*(?:[-*+>]|\d+[.)])?[ \t]*(?P<opener>(?:`{3,}|~{3,}).*)$", re.MULTILINE)
 _ITEM = re.compile(r" {0,3}(?:[-*+]|\d+[.)]) +")
@@ -30,7 +30,7 @@ _TABLE_RULE = re.compile(r"[ \t|:-]*-[ \t|:-]*")
 def split_stable(source: str, width: int, theme: Theme) -> tuple[list[Text], str]:
     """Split an open paragraph into the lines that no longer change, and the source of the rest.
 
-    The rest goes on with the same paragraph (`markdown.GOING_ON`).
+    The rest begins with `markdown.GOING_ON`, because it continues the same paragraph.
     """
     drawn = markdown.lines(source, width, theme)
     if len(drawn) <= _OPEN_LINES:
@@ -71,15 +71,16 @@ def tail(source: str) -> str:
 
 
 def may_end(rows: str) -> bool:
-    """Whether a block can end among these rows: its rows begin alike, such as all those of a table.
+    """Whether a block can end among these rows: not all begin with the same character.
 
-    Wrong for some: then it is printed when what follows it has ended.
+    All rows of a table do, for example. Where this misses an end, the block is printed when the
+    next one has ended.
     """
     return len({row[0] for row in rows.split("\n") if row}) > 1
 
 
 def _open_fence(source: str) -> str:
-    """The row that opens the block of code in which this ends, if it does."""
+    """The row that opens the block of code in which `source` ends; "" if it ends in none."""
     opener = ""
     for row in _FENCE.finditer(source):
         if not opener:

@@ -1,4 +1,4 @@
-"""Highlights code, and finds how much of the code before decides its colours."""
+"""Highlights code, and finds the earlier lines that decide the colours of further code."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ if TYPE_CHECKING:
     from pygments.lexer import Lexer  # type: ignore[import-untyped]
 
 _Kind: TypeAlias = tuple[str, ...]
-"""Of a token, as pygments names it: a path, such as Token.Literal.String."""
+"""The kind of a token as pygments names it: a path, such as Token.Literal.String."""
 _TAB_COLUMNS = 4
 _EVIDENCE_ROWS = 20
-"""So many rows of the same colours tell that a lexer that began later is where the first one is."""
+"""A lexer that began later is taken to be in the same state if it colours so many rows alike."""
 
 
 def highlighted(code: str, language: str, theme: Theme) -> list[Text]:
@@ -37,10 +37,10 @@ def highlighted(code: str, language: str, theme: Theme) -> list[Text]:
 
 
 def recent(code: str, language: str) -> str:
-    r"""Whole lines at the end of `code` that colour what follows as all of it would.
+    r"""The last lines of `code`, after which further code gets the same colours as after all of it.
 
-    Where something is open that began further up, a string or a comment of many lines, the line
-    on which it began stands before them. `code` ends with "\n"; the result is empty only if it is.
+    If a string or a comment is open that began further up, the line on which it began stands before
+    them. `code` ends with "\n"; the result is empty only if `code` is.
     """
     rows = re.findall(r"[^\n]*\n", code)
     last, lexer = rows[-_EVIDENCE_ROWS:], _lexer(language)
@@ -51,7 +51,7 @@ def recent(code: str, language: str) -> str:
     def tells(before: list[str]) -> bool:
         return list(_read(lexer, "".join(before + last)))[-len(last) :] == expected
 
-    for before in ([], rows[:1]):  # the first row may be the one that was found the last time
+    for before in ([], rows[:1]):  # the first row may be the one that the last call found
         if tells(before):
             return "".join(before + last)
     began, after = 0, len(rows) - len(last)

@@ -11,13 +11,13 @@ FENCE = '"""'
 
 
 class Typing:
-    '''The meaning of Enter. A fence is `"""` that was typed alone: pasted text is never one.'''
+    '''Decides what Enter does. A fence is `"""` typed as the whole text; a pasted one is none.'''
 
     def __init__(self) -> None:
         self.begin()
 
     def begin(self) -> None:
-        """A new line."""
+        """Begin a new line."""
         self._fenced = self._pasted = False
 
     def unfenced(self, text: str) -> str:
@@ -27,7 +27,7 @@ class Typing:
         return text.strip().removeprefix(FENCE).removesuffix(FENCE).strip("\n")
 
     def keys(self) -> KeyBindings:
-        """Alt-Enter, Enter, Ctrl-Z, and a paste by a terminal that says that it is one."""
+        """The bindings of Alt-Enter, Enter, Ctrl-Z, and bracketed paste."""
         keys = KeyBindings()
 
         @keys.add("escape", "enter")
@@ -58,7 +58,7 @@ class Typing:
 
 
 def _has_shell(terminal: int) -> bool:
-    """Whether a shell can bring this process back: it is the terminal's foreground job, not all."""
+    """Whether a shell can resume this process: it is the foreground job, not the session leader."""
     try:
         foreground = os.tcgetpgrp(terminal) == os.getpgrp()
     except OSError:  # not a terminal

@@ -1,6 +1,6 @@
-"""Starting and ending the daemon process from outside: detached start, log file, waiting for exit.
+"""Starts and ends the daemon's process from outside: detached start, log file, waiting for exit.
 
-Unix only. The daemon guards its socket by itself, so two starts at once end with one daemon.
+Unix only. The daemon itself locks its socket, so two starts at once end with one daemon.
 """
 
 from __future__ import annotations
@@ -28,16 +28,16 @@ DRAIN_MARGIN_SECONDS = 5.0
 def command(client: Client) -> list[str]:
     """The command that runs the daemon which `client` would talk to.
 
-    -P, because a file of that name in the caller's directory must not become the daemon.
+    -P keeps Python from running a file of that name in the caller's directory instead.
     """
     daemon = [sys.executable, "-P", "-m", "localspec_daemon"]
     return [*daemon, "--socket", str(client.socket_path)] if client.socket_path else daemon
 
 
 def reach(*, spawn: bool, tell: Callable[[str], None]) -> Client:
-    """A client of the running daemon, started first where that is allowed. Raises NotRunning.
+    """A client of the daemon, which is started first if none runs and `spawn` is set.
 
-    `tell` is called again and again while the daemon starts.
+    `tell` is called again and again while the daemon starts. Raises NotRunning.
     """
     client = Client.from_environment()
     try:
@@ -132,8 +132,8 @@ def end(pid: int, *, drain_seconds: float, margin_seconds: float = DRAIN_MARGIN_
 def reload(client: Client, pid: int) -> None:
     """Have the daemon read its configuration and models again; returns when they are in force.
 
-    A daemon of before this counting, left running by an update, is not waited for. Raises
-    NotRunning where it ends meanwhile.
+    A daemon of an older version, whose status has no `reloads`, is not waited for. Raises
+    NotRunning if the daemon ends meanwhile.
     """
     before = client.status().get("reloads")
     with Watch(pid) as watch:
@@ -156,9 +156,9 @@ def local_pid(client: Client) -> int:
 
 
 class Watch:
-    """Watches one process until it ends, never its pid's next owner; a zombie has ended.
+    """Watches one process until it ends; a zombie has ended. Use in `with`.
 
-    On Linux a pidfd, elsewhere a kqueue. Use in `with`.
+    On Linux by a pidfd, which never means a later process with the same pid; elsewhere by kqueue.
     """
 
     def __init__(self, pid: int) -> None:
@@ -203,7 +203,7 @@ class Watch:
 
 
 def bound_log(log: Path, limit_bytes: int = LOG_BYTES) -> None:
-    """Move a log past its limit to `.1`, in place: a running daemon writes on."""
+    """Move the end of a log over its limit to `.1`; the file stays, for the daemon that writes."""
     try:
         if log.stat().st_size <= limit_bytes:
             return
@@ -225,8 +225,8 @@ def _exit_code(pid: int) -> int | None:
 
 
 def _dismiss(pid: int) -> None:
-    """End our child after another start came first: it must not take over when that one stops."""
-    os.kill(pid, signal.SIGKILL)  # it owns nothing yet: the socket's lock is the other's
+    """End our child if another daemon was first, so that it does not take over when that stops."""
+    os.kill(pid, signal.SIGKILL)  # it owns nothing yet: the other one holds the socket's lock
     os.waitpid(pid, 0)
 
 

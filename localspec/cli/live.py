@@ -19,20 +19,20 @@ from localspec.client import End, Piece
 
 REDRAW_SECONDS = 1 / 15
 DRAWING_SHARE = 0.04
-"""At most this share of a processor goes into drawing: it is the model's, too."""
+"""At most this share of a processor is spent on drawing, because the model needs it too."""
 READING_SHARE = 0.01
-"""The same of reading a block of many rows from its beginning, to see whether it has ended."""
+"""The same limit for parsing a long block from its beginning, to see whether it has ended."""
 WAITING_SHARE = 1 / 3
-"""At most this share of time: a terminal far away that is slow to take it gets it less often."""
+"""At most this share of the time passes in drawing: a slow, remote terminal is drawn less often."""
 _CODE_LINES = 12
-"""So many lines of an open block of code are printed at once: fewer have no colours to rely on."""
+"""An open block of code is printed from so many lines on: the colours of fewer may be wrong."""
 _FENCE = re.compile(r"(?P<opener>(?P<mark>`{3,}|~{3,})(?P<info>[^\n`]*)\n)")
 
 
 class MarkdownSink:
     """Prints finished text once and redraws only the rest; thinking is dimmed, or counted.
 
-    Nothing is drawn before the first text, and `close` leaves nothing behind.
+    Nothing is drawn before the first text; `close` prints all that is left.
     """
 
     def __init__(
@@ -51,18 +51,18 @@ class MarkdownSink:
         self._redraw_at = self._read_at = clock()
         self._reading_seconds = 0.0
         self._read = 0
-        """Where the last row began when a block of many rows was read."""
+        """The offset of the last row when a long block was last parsed."""
         self._divider = Divider()
         self._thoughts = ""
         self._thinking = False
         self._thought_words = 0
         self._open = ""
         self._apart = True
-        """Whether a blank line comes before what is open."""
+        """Whether a blank line comes before the open text."""
         self._fence = ""
-        """The first line of the open block of code, whose lines are printed but for the last."""
+        """The first line of an open block of code of which lines are printed already."""
         self._code = ""
-        """The part of those lines that decides the colours of the others."""
+        """The part of those printed lines that decides the colours of the next ones."""
         self._begun = False
 
     def write(self, piece: Piece) -> None:
@@ -145,7 +145,7 @@ class MarkdownSink:
     # What is being answered
 
     def _units(self) -> list[markdown.Unit]:
-        """The open text, cut where units begin; the first one is set apart as found before."""
+        """The open text, cut into units; only `_set_apart` knows what is before the first one."""
         units = markdown.units(self._fence + self._open)
         return [replace(unit, apart=self._set_apart) for unit in units[:1]] + units[1:]
 
@@ -154,7 +154,7 @@ class MarkdownSink:
         return self._apart and not (self._code or self._open.startswith(markdown.GOING_ON))
 
     def _grown(self) -> Sequence[Text]:
-        """Print finished units. Returns the lines of the open one, of many rows the last."""
+        """Print finished units. Returns the lines of the open one; of a long one, its last rows."""
         if self._is_long:
             self._read_long()
         else:
@@ -164,7 +164,7 @@ class MarkdownSink:
         return self._drawn(self._units())
 
     def _read_long(self) -> None:
-        """Read many rows again, if they may have ended and it is not too soon."""
+        """Parse a long block again, if it may have ended and READING_SHARE allows it."""
         if self._clock() < self._read_at or not growing.may_end(self._open[self._read :]):
             return
         began = self._processor()
@@ -178,7 +178,7 @@ class MarkdownSink:
         return self._open.count("\n") > growing.ROWS
 
     def _advance(self) -> None:
-        """Print units that another follows, and lines of the last one that stay as they are."""
+        """Print all units but the last, and the lines of the last one that no longer change."""
         units = self._units()
         if len(units) > 1:
             self._print(units[:-1])

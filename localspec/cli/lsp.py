@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from localspec.client import Client
 
 ANSWER_SECONDS = 30.0
-"""An answer that takes longer is for a text that is gone."""
+"""An answer that takes longer comes too late: the text has changed since."""
 
 
 @click.command()
@@ -58,7 +58,7 @@ def server(client: Client, model: str) -> LanguageServer:
     asking: dict[str, asyncio.Task[str]] = {}
 
     async def latest(uri: str, body: dict[str, Any]) -> str:
-        """The answer, or "" after a later request: not every editor cancels requests."""
+        """The answer, or "" if a later request replaced it: not every editor cancels requests."""
         if before := asking.get(uri):
             before.cancel()
         asking[uri] = own = asyncio.create_task(infill(client, body))
@@ -94,7 +94,7 @@ def server(client: Client, model: str) -> LanguageServer:
 async def infill(client: Client, body: dict[str, Any]) -> str:
     """The text of one infill. Cancelled, it closes the connection, which ends the daemon's work.
 
-    Raises aiohttp.ClientError, OSError, and ValueError for an answer that is none.
+    Raises aiohttp.ClientError, OSError, and ValueError for an answer without content.
     """
     door, base = None, "http://localspec"
     if client.socket_path is not None:

@@ -1,6 +1,6 @@
-"""Reads an editor's messages for `localspec lsp`; what is none is answered with LSP's own errors.
+"""Reads an editor's messages for `localspec lsp`, and answers malformed ones with LSP's errors.
 
-pygls reads whatever a head promises and answers no message that it cannot read.
+pygls reads as many bytes as a head announces, and does not answer a message that it cannot read.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Any, BinaryIO
 
 MAX_BYTES = 64 << 20
-"""One message: no editor sends a larger document."""
+"""The largest message: no editor sends a larger document."""
 _MAX_LINE_BYTES = 8192
 _MAX_LINES = 64
 
@@ -18,14 +18,15 @@ PARSE_ERROR, INVALID_REQUEST = -32700, -32600
 
 
 class BadHead(Exception):
-    """The head of a message is wrong, so nobody knows where the next one begins."""
+    """The head of a message is wrong, so that it is unknown where the next one begins."""
 
 
 class Messages:
     """The sound messages of a stream, each behind a head, as pygls reads them.
 
     `structure` raises an exception, with a `code`, for a request whose parameters are wrong.
-    Where the stream cannot be read on it ends; `broken` says why. Used by one thread at a time.
+    If the stream cannot be read further it ends, and `broken` says why. Used by one thread at a
+    time.
     """
 
     def __init__(
@@ -123,7 +124,7 @@ def _fault(message: object) -> str:
     if not isinstance(message, dict):
         return "The message is not a JSON object."
     asks = "method" in message
-    kinds = {str, int} if asks else {str, int, type(None)}  # an error may answer what had no id
+    kinds = {str, int} if asks else {str, int, type(None)}  # the id of an error may be null
     faults = {
         'The message has no "jsonrpc": "2.0".': message.get("jsonrpc") != "2.0",
         "The id is neither a string nor a whole number.": type(message.get("id", 0)) not in kinds,

@@ -1,4 +1,4 @@
-"""The command `localspec`: its table of commands and the one edge where errors become exit codes.
+"""The command `localspec`: its table of commands and the one place that makes errors exit codes.
 
 Commands are imported when they are called, so that `localspec --help` and completion stay quick.
 """
@@ -133,8 +133,8 @@ Environment:
 
 INTERRUPTED = 130
 _COLLECTED = 100000
-"""New objects between two searches for garbage. What imports make stays, and searching through it
-took a tenth of the time until a chat's first prompt."""
+"""New objects between two garbage collections. Objects that imports make stay alive; searching
+them took a tenth of the time until a chat's first prompt."""
 
 
 class Edge(Group):
@@ -166,14 +166,14 @@ class Edge(Group):
         return [*options, *(CompletionItem(name, help=text) for name, text in found.items())]
 
     def make_context(self, *args: Any, **kwargs: Any) -> click.Context:
-        """Read the arguments; Ctrl-C meanwhile ends the command as later."""
+        """Read the arguments; Ctrl-C ends the command as in `invoke`."""
         try:
             return super().make_context(*args, **kwargs)
         except KeyboardInterrupt:
             raise _interrupted() from None
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Run the command; Ctrl-C also ends what says an error."""
+        """Run the command; Ctrl-C ends it, also while an error is printed."""
         try:
             return self._invoked(ctx)
         except (KeyboardInterrupt, click.Abort):
@@ -203,13 +203,13 @@ class Edge(Group):
 
 
 def _interrupted() -> click.exceptions.Exit:
-    """End the line that the terminal's ^C stands in; by itself click would say "Aborted!" and 1."""
+    """End the line with the terminal's ^C; click itself would print "Aborted!" and exit with 1."""
     click.echo(err=True)
     return click.exceptions.Exit(INTERRUPTED)
 
 
 def _folded(message: str) -> str:
-    """The message click prints behind "Error: "."""
+    """The message, folded as it is printed: click puts "Error: " before it."""
     from localspec.cli.columns import columns, hung  # noqa: PLC0415  only when things go wrong
 
     begun = "Error: "
@@ -258,8 +258,8 @@ def cli() -> None:
 
 
 def _interrupt(number: int, _frame: FrameType | None) -> None:
-    """Handle the first SIGTERM or SIGHUP as Ctrl-C, so that everything is put in order."""
-    hung_up = number == signal.SIGHUP  # a kernel says it twice, to a session and to its job
+    """Handle the first SIGTERM or SIGHUP as Ctrl-C, so that the command cleans up."""
+    hung_up = number == signal.SIGHUP  # a kernel sends it twice: to a session, and to its job
     signal.signal(number, signal.SIG_IGN if hung_up else signal.SIG_DFL)
     if hung_up:
         streams.hung_up()
@@ -267,9 +267,10 @@ def _interrupt(number: int, _frame: FrameType | None) -> None:
 
 
 def main() -> None:
-    """Run the command line of this process; every signal that asks it to end interrupts it.
+    """Run the command line of this process; SIGTERM and SIGHUP interrupt it like Ctrl-C.
 
-    One that comes once all is done, or a second time, ends the process at once.
+    A second SIGTERM, or a signal after all is done, ends the process at once; a second SIGHUP is
+    ignored.
     """
     asked = (signal.SIGTERM, signal.SIGHUP)
     heard = [number for number in asked if signal.getsignal(number) is signal.SIG_DFL]
@@ -279,7 +280,7 @@ def main() -> None:
         streams.ensure()
         gc.set_threshold(_COLLECTED)
         cli(prog_name="localspec")
-    except KeyboardInterrupt:  # between two lines of click
+    except KeyboardInterrupt:  # raised where click does not catch it
         sys.exit(INTERRUPTED)
     finally:
         if signal.getsignal(signal.SIGINT) is signal.default_int_handler:

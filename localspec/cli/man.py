@@ -2,7 +2,7 @@
 
 Commands are described by their help, the configuration by the comments of `config.toml`.
 `python -m localspec.cli.man docs/man` writes them all; a test compares them. An installation puts
-them where `man` looks that belongs to the `bin` of the command.
+them where `man` looks for the pages of the command's `bin` directory.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def _overview(root: click.Context, others: Sequence[click.Context]) -> Iterator[
 
 
 def _command(first: click.Context, *below: click.Context) -> Iterator[str]:
-    """One command, and what is below it."""
+    """The page of one command and its subcommands."""
     summary, *described = _paragraphs(first.command.help or "")
     yield from _name(first.command_path.replace(" ", "-"), summary)
     yield from (".SH SYNOPSIS", f".B {_usage(first)}")
@@ -79,7 +79,7 @@ def _command(first: click.Context, *below: click.Context) -> Iterator[str]:
 
 
 def _configuration(lines: Iterable[str]) -> Iterator[str]:
-    """The file with every key: comments describe what follows them, the first one all of it."""
+    """The page of config.toml: a comment describes the lines below it, the first one the file."""
     yield from _name("localspec-config", ["the configuration of LocalSpec"])
     yield from (".SH SYNOPSIS", ".I ~/.config/localspec/config.toml")
     yield ".SH DESCRIPTION"
@@ -141,7 +141,7 @@ def _body(paragraphs: list[list[str]]) -> Iterator[str]:
 
 
 def _text(paragraph: list[str]) -> Iterator[str]:
-    """A paragraph, filled, or line by line as it is."""
+    """A paragraph, filled; one with click's mark stays line by line as it is."""
     if paragraph[0].strip(" ") == VERBATIM:
         yield from verbatim(paragraph[1:])
     else:

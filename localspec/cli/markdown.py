@@ -1,9 +1,9 @@
 """Renders Markdown as lines of a terminal, without losing a word of it.
 
-What Markdown hides elsewhere is shown as it was said: HTML, links, images, entities, underscores
-around __init__. Where a rendering would lose a letter all the same, such as a cell more than a
-table has columns, the block is shown as its source. Lines of code are neither wrapped, padded nor
-set in, so that what is copied from the screen runs.
+Text that other renderers hide is shown as it was written: HTML, links, images, entities, the
+underscores around __init__. Where a rendering would still lose a letter, such as a cell beyond a
+table's columns, the source of the block is shown. Lines of code are neither wrapped, padded nor
+indented, so that code copied from the screen runs.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ _HIDING = (
 )  # fmt: skip
 _RULE_COLUMNS = 40
 _LEAST_COLUMNS = 8
-"""Nesting never leaves a text less than this."""
+"""Nesting never leaves a text fewer columns than this."""
 _PLAIN_ESCAPES = frozenset("()[]{}")
 r"""Behind a backslash these are TeX: \(x\) is shown as it is, \* as *."""
 GOING_ON = "\u2060 "
-"""Before a source that goes on in a paragraph: a word without width, which is not shown."""
+"""Begins a source that continues a paragraph: a word without width, which is not shown."""
 
 
 @cache
@@ -50,7 +50,7 @@ def _outline() -> MarkdownIt:
 
 @dataclass(frozen=True, slots=True)
 class Unit:
-    """A block, or one item of a list, printed at once. `apart` is a blank line before it."""
+    """A block, or one item of a list, printed at once; with `apart` after a blank line."""
 
     source: str
     apart: bool
@@ -102,10 +102,10 @@ def language(info: str) -> str:
 def lines(source: str, width: int, theme: Theme, code_before: str = "") -> Sequence[Text]:
     """One unit as lines without newlines; only code and sources may be longer than `width`.
 
-    They are kept for a moment and given again: they must not be changed.
+    The result is cached and given to several callers, which must not change it.
 
-    `code_before` is code of the same block that stands on the screen already, or what decides the
-    colours of it: then the block's own label is left out.
+    `code_before` is code of the same block that is on the screen already, or the part of it that
+    decides the colours of further lines. With it the block's label is left out.
     """
     tree = SyntaxTreeNode(_parser().parse(source))
     drawn = _Painter(theme, code_before).blocks(tree.children, width)
@@ -121,12 +121,12 @@ def unmarked(source: str) -> str:
 
 
 def folded(text: Text, width: int) -> list[Text]:
-    """Fold lines to at most so many columns."""
+    """Fold lines to at most `width` columns."""
     return list(text.wrap(_ruler(), max(width, 1), tab_size=8)) or [Text()]
 
 
 def _holds(shown: str, source: str) -> bool:
-    """Whether all letters and digits of the source are there; columns may have changed places."""
+    """Whether all letters and digits of the source are shown, in whatever order (table columns)."""
     return not Counter(_letters(source)) - Counter(_letters(shown))
 
 
@@ -259,13 +259,13 @@ class _Painter:
 
 @dataclass(frozen=True, slots=True)
 class _Flush:
-    """A line that keeps the left edge."""
+    """A line of code, which is not indented."""
 
     line: Text
 
 
 def _hung(mark: str, body: list[Text | _Flush]) -> list[Text]:
-    """Put the mark before the first line, and blanks of its width before the others but code."""
+    """Put the mark before the first line, and indent the others by its width, except code."""
     drawn: list[Text] = []
     if not body or isinstance(body[0], _Flush):
         drawn.append(Text(mark.rstrip()))

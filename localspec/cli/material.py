@@ -70,7 +70,7 @@ def _text(data: bytes, origin: str) -> str:
             f"{origin} is not UTF-8 text: {error.reason} at byte {error.start}.",
             fix="Convert it, for example with iconv -f latin1 -t utf-8.",
         ) from error
-    if "\0" in text:  # a text may begin with BM, but not with a whole header
+    if "\0" in text:  # text may begin with BM, but has no zero bytes
         _refuse_picture(data, origin)
     return text
 

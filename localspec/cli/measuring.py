@@ -18,7 +18,7 @@ from localspec.cli.names import complete_models, complete_slices
 from localspec.errors import escaped
 
 PIPED_COLUMNS = 160
-"""In a file or a pipe nothing need be narrow."""
+"""The width of tables in a file or a pipe, where no window bounds it."""
 
 
 def names(_ctx: click.Context, _param: click.Parameter, given: str) -> tuple[str, ...]:
@@ -116,4 +116,4 @@ def show(table: report.Table) -> None:
     from localspec.cli import tables  # noqa: PLC0415  the same
 
     width = columns() or PIPED_COLUMNS
-    tables.show(table, Console(highlight=False, width=width, height=25))  # rich asks for both
+    tables.show(table, Console(highlight=False, width=width, height=25))  # rich needs both

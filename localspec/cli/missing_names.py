@@ -1,4 +1,4 @@
-"""Finds names in the configuration without their thing: models, tables of machines, files."""
+"""Finds names in the configuration of what does not exist: models, tables of machines, files."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def found(config: Config) -> Iterator[ConfigError]:
 
 
 def _models(config: Config) -> Iterator[ConfigError]:
-    from localspec.cli import chosen  # noqa: PLC0415  imports what imports this
+    from localspec.cli import chosen  # noqa: PLC0415  above it would be circular
 
     directory = config.models.directory
     if directory and not paths.expanded(directory).is_dir():

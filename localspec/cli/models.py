@@ -42,7 +42,7 @@ from localspec.errors import BadGGUF, BadPair, RequestError, escaped
 from localspec.wire.values import DraftHead
 
 _SHOWN_DIGITS = 16
-"""Of a digest; --json has all."""
+"""The digits of a digest that are printed; --json has all."""
 _JSON = click.option("--json", "as_json", is_flag=True, help="JSON on stdout, for machines.")
 
 
@@ -369,7 +369,7 @@ def _question(model: Model, registry: Registry) -> str:
 
 
 def _loaded(target: Header, draft: Path | None) -> tuple[list[Header], str]:
-    """The files a load takes of the two, and why not the draft."""
+    """The headers of the files that a load would use, and the reason why the draft is left out."""
     try:
         return [target, *([pairing.check_draft(target, draft)] if draft else [])], ""
     except (BadGGUF, BadPair) as error:

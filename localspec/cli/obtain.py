@@ -40,7 +40,7 @@ def copy_file(
     *,
     as_json: bool,
 ) -> Model:
-    """Copy a file of the user's among the models, and find a draft for it.
+    """Copy a file of the user's into the models' directory, and find a draft for it.
 
     A file that was copied before is not copied again.
     """

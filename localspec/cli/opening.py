@@ -1,7 +1,7 @@
 """Shows a chat's first lines: how it is used, and a prompt, before the line editor is loaded.
 
 prompt-toolkit takes half of the time that a chat takes to open. Keys that are typed meanwhile wait
-in the terminal, unseen, and are read by it.
+in the terminal, not echoed, until prompt-toolkit reads them.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ PROMPT = ">>> "
 
 @contextlib.contextmanager
 def opened(look: Theme) -> Iterator[None]:
-    """Show hint and prompt for the block; the next output begins in the prompt's place."""
+    """Show hint and prompt for the block; the next output overwrites the prompt."""
     quiet = look.aside and can_redraw(sys.stdout)
     with unechoed():
         sys.stdout.write(f"{click.style(GREETING, dim=True) if quiet else GREETING}\n{PROMPT}\r")

@@ -22,16 +22,16 @@ _COLOURS = {
     "prediction": "magenta",
 }
 _OTHERS = "yellow"
-"""Plain blue cannot be read on many dark terminals."""
+"""The colour of other sources. No colour is plain blue, unreadable on many dark terminals."""
 
 
 class OriginSink:
-    """Each token in the colour of the source that proposed it; no Markdown, colours would clash."""
+    """Shows each token in the colour of its source; no Markdown, whose colours would clash."""
 
     def __init__(self, screen: Screen) -> None:
         self._screen = screen
         self._open = Text()
-        """The last row, and what of the text before it is not printed yet."""
+        """The last row, which is drawn and not printed yet."""
         self._seen: dict[str, None] = {}
 
     def write(self, piece: Piece) -> None:
@@ -45,14 +45,14 @@ class OriginSink:
         self._open.append(printable(piece.text[start:]))
         apart = self._open.plain.endswith(" ")
         *whole, self._open = folded(self._open, self._screen.width)
-        if apart and not self._open.plain.endswith(" "):  # the blank behind a full row
+        if apart and not self._open.plain.endswith(" "):  # folding drops a blank behind a full row
             self._open.append(" ")
         if whole:
             self._screen.print(whole)
         self._screen.draw([self._open])
 
     def close(self, end: End | None) -> None:  # noqa: ARG002  every sink is told
-        """Print the legend of the colours that occurred."""
+        """Print the last row, and the legend of the colours that occurred."""
         words = [Text(source, style=origin_style(source)) for source in self._seen]
         legend = Text(" ").join([Text("by", style="dim"), *words])
         self._screen.print([self._open, *([legend] if words else [])])

@@ -1,4 +1,4 @@
-"""Notices text that a terminal pastes without saying so: it is one text, not a thousand keys."""
+"""Recognises text that a terminal pastes without marking it, so that it is taken as one text."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from prompt_toolkit.key_binding.key_processor import KeyPress
 from prompt_toolkit.keys import Keys
 
 PASTED_CHARS = 200
-"""More than this at once is not typed."""
+"""More characters than this at once are a paste."""
 PASTE_SECONDS = 0.1
-"""A piece that comes so soon belongs to the paste: a terminal hands over about 1 kB at a time."""
+"""A piece this soon after a paste belongs to it: a terminal hands over about 1 kB at a time."""
 
 
 class _Parser(Vt100Parser):
-    """A parser that hands over a paste as terminals do that mark it, which Enter cannot end."""
+    """A parser that makes a bracketed paste of an unmarked one: its line ends are not Enter."""
 
     def __init__(self, tell: Callable[[KeyPress], None], clock: Callable[[], float]) -> None:
         super().__init__(tell)
@@ -29,7 +29,7 @@ class _Parser(Vt100Parser):
         """Take what the terminal sent."""
         now = self._clock()
         goes_on = now - self._pasted_at < PASTE_SECONDS
-        unmarked = not self._in_bracketed_paste  # a marked one has an end of its own
+        unmarked = not self._in_bracketed_paste  # a marked paste has a mark at its end, too
         if unmarked and (len(data) > PASTED_CHARS or goes_on) and _is_text(data):
             self._pasted_at = now
             self.feed_key_callback(KeyPress(Keys.BracketedPaste, data))
@@ -44,5 +44,5 @@ def notice(terminal: Input, clock: Callable[[], float] = time.monotonic) -> None
 
 
 def _is_text(data: str) -> bool:
-    """Whether it has no key but Enter and Tab."""
+    """Whether `data` has no control characters but those of Enter and Tab."""
     return all((char >= " " and char != "\x7f") or char in "\r\n\t" for char in data)

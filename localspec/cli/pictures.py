@@ -17,7 +17,7 @@ _MOST_BYTES = MAX_INPUT_BYTES * 3 // 4 - 64 * 1024
 def is_picture(path: Path) -> bool:
     """Whether a file begins as a picture does; False for one that cannot be read.
 
-    Nor is a pipe looked into, such as the shell's `<(...)`: what is read of it is gone.
+    False also for a pipe, such as the shell's `<(...)`: bytes read from it could not be read again.
     """
     try:
         with paths.open_regular(path) as file:

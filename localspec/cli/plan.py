@@ -100,7 +100,7 @@ def _present() -> Present:
 
 
 def wished(name: str, settings: Config, there: Present) -> PlanRequest:
-    """A model and its draft, from their headers, or from the catalog where they are not pulled.
+    """The request to plan a model and its draft, from headers or, if not pulled, the catalog.
 
     `name` may be a file, which has no draft. Raises UnknownModel, BadGGUF.
     """
@@ -133,7 +133,7 @@ def with_head(target: Header, settings: Config) -> tuple[Outline, FedOutline | N
 
 
 def _of_draft(target: Model, draft: Model | None) -> list[Outline]:
-    """The draft's plan; [] where there is none, or a load leaves it out."""
+    """The draft's outline; [] where there is no draft, or a load leaves it out."""
     if not draft or not draft.path:
         return [_expected(draft.name)] if draft else []
     with contextlib.suppress(BadGGUF, BadPair):

@@ -1,7 +1,7 @@
 """System prompts with names, and variables in them: `-s @translate`, `/system @translate ...`.
 
 A preset is a text file in the configuration's directory; `$name` in it is a variable, `$$` is a $.
-A few are built in, and a file of the same name is before them.
+A few are built in; a file of the same name takes precedence.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ def remove(name: str) -> None:
 
 
 def expanded(written: str) -> str:
-    """The text of `@name variable=value ...`; any other text is itself. Raises RequestError."""
+    """The text of `@name variable=value ...`; other text is unchanged. Raises RequestError."""
     if not written.startswith(MARK):
         return written
     try:

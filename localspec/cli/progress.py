@@ -1,4 +1,4 @@
-"""How preparing a model is shown: a bar on a terminal, lines elsewhere, JSON for machines."""
+"""Shows how a model is prepared: a bar on a terminal, lines elsewhere, JSON for machines."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`localspec models prune`: a draft that is some of its target's own layers."""
+"""`localspec models prune`: makes a draft of some of its target's own layers."""
 
 from __future__ import annotations
 

@@ -31,10 +31,10 @@ class Remarks:
         asyncio.get_running_loop().call_soon(self._show)
 
     def _show(self) -> None:
-        """Print them in the prompt's place, and draw it anew below.
+        """Print the remarks in the prompt's place, and draw the prompt anew below.
 
-        The terminal stays as the line editor has set it. `run_in_terminal` would give it back for
-        the while: then it shows what is typed itself, and drops what a paste has beyond 4 kB.
+        The terminal stays in the line editor's mode. `run_in_terminal` would leave this mode
+        meanwhile: then the terminal echoes typed keys, and drops what a paste has beyond 4 kB.
         """
         if self._waiting.empty():
             return

@@ -36,7 +36,7 @@ class Sink(Protocol):
         """Show new text now."""
 
     def close(self, end: End | None) -> None:
-        """The answer is over; `end` is None where it was cut."""
+        """End the answer; `end` is None if it was cut."""
 
 
 class PlainSink:
@@ -48,7 +48,7 @@ class PlainSink:
         self._last = "\n"
 
     def write(self, piece: Piece) -> None:
-        """Write and flush, so that a pipe's reader reads along, but no thinking."""
+        """Write and flush, so that a pipe's reader reads along; a pipe gets no thinking."""
         if piece.thinking and not self._stream.isatty():
             return
         self._stream.write(self._clean(piece.text))
@@ -88,7 +88,7 @@ class SilentSink:
 class Notice:
     """One line on stderr that names the present wait; replaced in place on a terminal.
 
-    Only a person waits: a file or a pipe is told nothing, as cron would mail every line.
+    A file or a pipe gets none of these lines: cron, for example, would mail every one.
     """
 
     def __init__(self, stream: TextIO | None = None) -> None:

@@ -30,7 +30,7 @@ HISTORY_BYTES = 1024 * 1024
 def run(talk: Talk, shown: Callable[[], None] = lambda: None) -> None:
     """Read, answer, repeat, in a terminal that echoes nothing.
 
-    `shown` is called once, after the first prompt is drawn: slow work need not delay it.
+    `shown` is called once, after the first prompt is drawn, which its slow work does not delay.
     """
     typing = Typing()
     with hanging_up(talk):
@@ -53,13 +53,13 @@ def run(talk: Talk, shown: Callable[[], None] = lambda: None) -> None:
                 _turn(talk, session, typing, ahead, remarks)
         except EOFError:
             pass
-        except OSError:  # the terminal is not there any more to be written to
+        except OSError:  # the terminal is gone
             if not talk.over:
                 raise
 
 
 def _once(event: Event[Application[str]], work: Callable[[], None]) -> None:
-    """A handler that runs once and then removes itself."""
+    """Add a handler to the event that runs `work` once and then removes itself."""
 
     def handler(_: Application[str]) -> None:
         event.remove_handler(handler)
@@ -78,7 +78,7 @@ def _turn(
         typing.begin()
     try:
         line = session.prompt(PROMPT, default=begun, accept_default=sent, pre_run=remarks.begin)
-    except KeyboardInterrupt:  # an empty or abandoned line, as shells do
+    except KeyboardInterrupt:  # the line is abandoned, as in a shell
         return
     try:
         handle(talk, line if sent else typing.unfenced(line))
@@ -92,7 +92,7 @@ def _turn(
 
 def handle(talk: Talk, line: str) -> None:
     """Run a command, or ask a question."""
-    from localspec.cli.commands import named  # noqa: PLC0415  the prompt is there first
+    from localspec.cli.commands import named  # noqa: PLC0415  the prompt is drawn before
 
     command, argument = named(line)
     if command:
@@ -111,7 +111,7 @@ class SlashCompleter(Completer):
     def get_completions(self, document: Document, event: CompleteEvent) -> Iterator[Completion]:
         """Candidates for the last word."""
         name, blank, path = document.text_before_cursor.partition(" ")
-        if blank and name in {"/file", "/image"}:  # of all of the line: names may have blanks
+        if blank and name in {"/file", "/image"}:  # the rest is one path: it may have blanks
             yield from self._paths.get_completions(Document(path), event)
             return
         *before, word = document.text_before_cursor.split(" ")
@@ -132,7 +132,7 @@ class SlashCompleter(Completer):
 
 
 class _KeptLines(FileHistory):
-    """Lines on disk; a disk that refuses one costs a sentence, once."""
+    """Typed lines on disk; an error of the disk is reported once, and the chat goes on."""
 
     def __init__(self, filename: str, talk: Talk) -> None:
         super().__init__(filename)

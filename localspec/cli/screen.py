@@ -1,11 +1,11 @@
 """The last lines of a terminal, drawn again in place while they grow.
 
-A frame is lines that each end in a newline. To replace it the cursor goes up by the rows that they
-take now: a terminal that was made narrower meanwhile has folded them into more. Only lines that
-changed are written, between the marks of a synchronized update, so that nothing flickers over ssh
-or in tmux.
+A frame is lines that each end in a newline. To replace it, the cursor goes up by the rows that the
+lines take now: a terminal that was made narrower meanwhile has folded them into more rows. Only
+lines that changed are written, between the marks of a synchronized update, so that nothing flickers
+over ssh or in tmux.
 
-Below them may stand one row for typing: the cursor is there then.
+A row for typing may stand below the frame; the cursor is then in that row.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _BEGIN, _END = "\x1b[?2026h", "\x1b[?2026l"
 _TAB_COLUMNS = 8
 _QUEUED_LINES = 3
 _SHARE = 0.5
-"""Of the screen: a window that is made half as wide still holds what was drawn."""
+"""The share of the screen that is drawn: it still fits if the window is made half as wide."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,10 +63,10 @@ class Screen:
         self._drawn: list[_Line] = []
         self._queued: list[_Line] = []
         self._frame: list[_Line] = []
-        """The replaceable lines: both of them, as they were written."""
+        """The lines that can be replaced: those drawn and those queued, as they were written."""
         self._typed: _Typed | None = None
         self._known: dict[tuple[object, ...], _Line] = {}
-        """The lines as last drawn: most lines of a frame are as before."""
+        """The lines last drawn, as they were written: most lines of the next frame are the same."""
 
     @property
     def width(self) -> int:

@@ -31,7 +31,7 @@ PLACES = (
     "LOCALSPEC_CONFIG", "LOCALSPEC_MODELS",
     "XDG_CONFIG_HOME", "XDG_DATA_HOME", "XDG_STATE_HOME", "XDG_CACHE_HOME",
 )  # fmt: skip
-"""Variables that a service manager does not know, and without which it would serve another home."""
+"""Variables that a service manager does not have; without them other directories would be used."""
 
 Commands: TypeAlias = Sequence[tuple[str, ...]]
 
@@ -40,10 +40,10 @@ Commands: TypeAlias = Sequence[tuple[str, ...]]
 class Host:
     """The service manager of this platform: its commands, and where it reads our files.
 
-    `values` are what stands for each placeholder of a file. `ask` fails where nothing of the kind
-    runs for this user, and changes nothing. `listen` takes over the socket, so that who asks from
-    then on waits for what `start` starts. `stop` is for those of the files that are there, before
-    they are removed, `forget` for afterwards.
+    `values` gives the text for each placeholder of a file. `ask` fails if no such manager runs for
+    this user, and changes nothing. `listen` takes over the socket, so that requests from then on
+    wait for the daemon that `start` starts. `stop` gets the names of the files that exist, before
+    they are removed; `forget` runs after that.
     """
 
     files: Mapping[str, Path]
@@ -115,7 +115,7 @@ def install(*, only_print: bool) -> None:
     if only_print:
         click.echo("\n".join(texts.values()), nl=False)
         return
-    made = _make_directories(texts)  # a daemon that runs makes way only for one that can follow
+    made = _make_directories(texts)  # may fail, so it comes before anything is stopped
     try:
         for command in chosen.ask:
             _run(command)
@@ -216,7 +216,7 @@ def filled(name: str, values: Mapping[str, str]) -> str:
 
 
 def _of_units() -> dict[str, str]:
-    """Values of the units' placeholders. A % begins a specifier everywhere in them."""
+    """Values of the units' placeholders. Each % is doubled: in a unit it begins a specifier."""
     socket = configured.settings().server.socket
     path = str(paths.expanded(socket).absolute()).replace("%", "%%") if socket else ""
     lines = [f'Environment="{_quoted(f"{name}={value}")}"' for name, value in _places()]

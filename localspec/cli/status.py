@@ -214,7 +214,7 @@ def _speculation_rows(model: Json) -> Iterator[tuple[str, str]]:
 
 
 def _exactness_rows(model: Json) -> Iterator[tuple[str, str]]:
-    """Rows about what forwards agree on."""
+    """The row about exactness, strict or standard, and its details."""
     if model.get("exactness"):
         detail = model.get("exactness_detail")
         yield "exactness", model["exactness"] + (f": {detail}" if detail else "")

@@ -1,7 +1,7 @@
-"""A table of a report in a window: cells are folded between words, and columns come in parts.
+"""Prints a report's table in a window: cells are folded between words, columns come in parts.
 
 Each part repeats the columns that name a row, so that nothing is lost and no word is broken where a
-window is narrow. In a pipe a table is as wide as it likes.
+window is narrow. The width of a pipe is `measuring.PIPED_COLUMNS`.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ def _drawn(
 
 
 def _fitted(rows: Sequence[Sequence[str]], width: int) -> list[int]:
-    """The columns' widths: the widest give way to the others, down to their longest words."""
+    """The columns' widths: the widest are narrowed first, at most to their longest words."""
     widths, least = _widths(rows, cell_len), _widths(rows, _longest_word)
     excess = sum(widths) + _GAP * (len(widths) - 1) - width
     while excess > 0:

@@ -39,16 +39,16 @@ if TYPE_CHECKING:
     from localspec.cli.screen import Screen
 
 _REFUSED_TEXT = (ContextOverflow, TooLarge, TemplateError, Poisonous)
-"""Errors that a text causes: the same files would keep every later question from being answered."""
+"""Errors that a text causes: if its files stayed attached, every later question would fail, too."""
 FULL = 0.8
-"""Of the context: from here on a warning says so after every answer."""
+"""From this share of the context on, a warning follows every answer."""
 KEPT_SECONDS = 5.0
-"""How much of a long answer a kill can cost."""
+"""The pause between two saves of a growing answer; a killed process loses no more than that."""
 _ROOM = 0.5
-"""The share of the text kept at an overflow: cutting little would cost the cache each turn."""
+"""The share of the text kept at an overflow: a small cut would lose the cached prefix each turn."""
 _SHOWN_MESSAGES = 2
 _SHOWN_ROWS = 8
-"""Of a question, which may be a whole file."""
+"""The rows that are shown of a question, which may be a whole file."""
 
 
 class Attached(NamedTuple):
@@ -89,7 +89,7 @@ class Talk:
         self.kept_seconds = KEPT_SECONDS
         self.show_thinking = True
         self.thoughts = ""
-        """Before the last answer; shown or not."""
+        """The thoughts before the last answer, shown or not."""
         self.next_line = ""
         """The beginning of the next prompt."""
         self.attached: list[Attached] = []
@@ -118,7 +118,7 @@ class Talk:
         self._begin(self._greet)
 
     def await_opened(self) -> None:
-        """Wait for the daemon that `open` is starting, and show that."""
+        """Wait for the daemon that `open` is starting, and show a notice meanwhile."""
         screen = self._screen()
         with self._keys(screen):
             self._opened(self._notice(screen))
@@ -154,7 +154,7 @@ class Talk:
                 error.fix = f"{error.fix}\n{left}".strip()
             raise
         finally:
-            if self.conversation.last("user") == asked:  # otherwise they go with the next one
+            if self.conversation.last("user") == asked:  # else they go with the next one
                 self.attached = []
 
     def detach(self) -> str:
@@ -164,10 +164,10 @@ class Talk:
         return f"Not attached any more: {names}." if count else ""
 
     def answer(self, before: Sequence[Turn] = ()) -> None:
-        """Ask for the next turn; what arrived is kept, whatever ended it.
+        """Ask for the next turn; the text that arrived is kept, whatever ended the answer.
 
-        `before` is the conversation that it changes, which stays until the new answer has text.
-        Images that were refused leave by themselves.
+        `before` are the turns as they were before an edit or a new try; they come back if the new
+        answer has no text. Images that the daemon refused are not sent again.
         """
         try:
             self._answer(before)
@@ -184,8 +184,8 @@ class Talk:
         return f"Not sent any more: {' and '.join(labels)}."
 
     def _answer(self, before: Sequence[Turn]) -> None:
-        if not before:  # that one stays on disk, too
-            self.keep(aloud=False)  # the fault may be why there is no answer, and is told then
+        if not before:  # else the turns before the change stay on disk, too
+            self.keep(aloud=False)  # the request, or `keep` below, reports a failing disk
         try:
             answer = self._request()
         except (LocalSpecError, KeyboardInterrupt):
@@ -206,9 +206,9 @@ class Talk:
             self._tell(answer.end)
 
     def keep(self, *, aloud: bool = True) -> None:
-        """Write the conversation; a disk that refuses costs one sentence, not the chat.
+        """Write the conversation; an error of the disk is reported once, and the chat goes on.
 
-        Where it is not said `aloud`, the next time tells.
+        Without `aloud` the error is not reported now; the next call does that.
         """
         if not self.keeping or not self.conversation.turns:
             return
@@ -271,7 +271,7 @@ class Talk:
         self._opening.start()
 
     def _prepare(self, then: Callable[[Client, str], None]) -> None:
-        with contextlib.suppress(LocalSpecError, OSError):  # the asker is told
+        with contextlib.suppress(LocalSpecError, OSError):  # the next question reports it
             client = launch.reach(spawn=self._spawn, tell=lambda _: None)
             name = client.load(self.conversation.model)["model"]
             threading.Thread(target=then, args=(client, name), daemon=True).start()
@@ -298,7 +298,7 @@ class Talk:
                 notice.clear()
 
     def _request(self) -> Answer:
-        """Send the conversation; turns left out to make room come back if that was in vain."""
+        """Send the conversation; turns left out to make room come back if no text arrives."""
         sent, answer = self.conversation.trimmed, None
         try:
             answer = self._asked_until_it_fits()
@@ -328,7 +328,7 @@ class Talk:
             return
         turns = [*self.conversation.turns, {"role": "assistant", "content": text}]
         begun = replace(self.conversation, turns=turns)
-        with contextlib.suppress(OSError):  # told when the answer is over, not in the middle of it
+        with contextlib.suppress(OSError):  # reported when the answer is over, not in its middle
             archive.keep(begun)
             self.conversation.name, self.conversation.stamp = begun.name, begun.stamp
 
@@ -396,7 +396,7 @@ class Talk:
 
 
 class _KeepingSink:
-    """A sink whose terminal may vanish: the answer is still received, and kept at times."""
+    """A sink whose terminal may vanish: the answer is still received, and saved now and then."""
 
     def __init__(
         self, sink: render.Sink, keep: Callable[[str], None], pause_seconds: float

@@ -12,7 +12,7 @@ NAMES: tuple[str, ...] = get_args(Name)
 
 @dataclass(frozen=True, slots=True)
 class Theme:
-    """rich's styles by what they are for; `pygments` colours code, "" leaves it plain."""
+    """rich's styles of the parts of an answer; `pygments` colours code, "" leaves it plain."""
 
     heading: str = ""
     strong: str = ""
@@ -34,7 +34,7 @@ _LIGHT_BACKGROUNDS = {"7", "15"}
 
 
 def theme(name: str) -> Theme:
-    """The theme of that name; "auto" asks the environment. NO_COLOR is always none."""
+    """The theme of that name; "auto" asks the environment. With NO_COLOR always "none"."""
     if os.environ.get("NO_COLOR"):
         return _PLAIN
     if name == "auto":  # some terminals say "foreground;background" in numbers of their palette

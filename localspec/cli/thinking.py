@@ -8,7 +8,7 @@ OPEN, CLOSE = "<think>", "</think>"
 
 
 class Divider:
-    """Cuts a stream of text into thinking and answer, wherever pieces end. One answer long.
+    """Cuts the text of one answer into thinking and the rest, wherever its pieces end.
 
     Only an answer that begins with the tag has thinking; anywhere else it is text about a tag.
     """

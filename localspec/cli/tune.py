@@ -1,4 +1,4 @@
-"""`localspec tune`: what was learned?"""
+"""`localspec tune`: shows what was learned about this machine."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`localspec verify`: is it exact?"""
+"""`localspec verify`: compares the texts with drafts to those without."""
 
 from __future__ import annotations
 

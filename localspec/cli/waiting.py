@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 _LOOK_SECONDS = 0.1
 _LONG_SECONDS = 1.0
-"""A person at a terminal waits no longer without a word of what is going on."""
+"""After at most this time the user at a terminal gets a notice of what is going on."""
 
 _LOADING = re.compile(r"loading (?P<stage>\w+) (?P<percent>\d+%)")
 _STAGES = {
@@ -30,9 +30,9 @@ _STAGES = {
     "warmup": "measuring this machine",
     "images": "reading the projector of images",
 }
-"""protocol.Progress.stage -> what is going on."""
+"""A stage of `wire.messages.Progress` -> the words for it."""
 _COUNTED = {"target", "draft"}
-"""Stages whose whole is known: bytes of a file. A percent of the others would say nothing."""
+"""Stages whose total is known: bytes of a file. A percentage of the others would mean nothing."""
 
 
 @contextmanager
@@ -55,7 +55,7 @@ def shown(text: str, notice: Notice | None = None) -> Iterator[None]:
 
 
 def running_daemon(*, spawn: bool = True) -> Client:
-    """A client of the running daemon, started first where that is allowed. Raises NotRunning."""
+    """A client of the daemon, started first if none runs and `spawn` is set. Raises NotRunning."""
     notice = Notice()
     try:
         return launch.reach(spawn=spawn, tell=notice.show)
@@ -64,7 +64,7 @@ def running_daemon(*, spawn: bool = True) -> Client:
 
 
 def stage_text(said: str) -> str:
-    """`reading the model 42%` of the daemon's `loading target 42%`; anything else is itself."""
+    """`reading the model 42%` for the daemon's `loading target 42%`; other text is unchanged."""
     found = _LOADING.fullmatch(said)
     if not found:
         return said
@@ -89,7 +89,7 @@ def followed(client: Client, name: str, notice: Notice) -> str:
 
     model = loaded_entry(client, name, show)
     notice.clear()
-    if model.get("error") and (waited or model["state"] == "failed"):  # perhaps at once
+    if model.get("error") and (waited or model["state"] == "failed"):  # it may fail at once
         raise LocalSpecError(model["error"])
     return model.get("loaded") or "" if waited else ""
 
@@ -106,6 +106,6 @@ def loaded_entry(client: Client, name: str, tell: Callable[[Json], None] = lambd
 
 
 def without_draft(model: Json) -> str:
-    """Why a model goes without the draft that belongs to it; "" where it has it, or none."""
+    """The reason why a model's draft is not used; "" if it is used, or the model has none."""
     why = model.get("speculation_off") if model.get("draft_path") else None
     return f"no draft: {why}" if why else ""

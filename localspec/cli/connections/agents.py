@@ -7,7 +7,7 @@ import shlex
 from localspec.cli.connections.recipe import Daemon, Json, Recipe, as_json
 
 PATIENCE_MS = 3_600_000
-"""Agents begin with ten thousand tokens, and give up after five minutes unless they are told."""
+"""Agents begin with ten thousand tokens, and give up after five minutes unless told otherwise."""
 
 
 def _aider(daemon: Daemon) -> str:
@@ -50,10 +50,10 @@ def _claude_code(daemon: Daemon) -> Json:
         "ANTHROPIC_MODEL": daemon.model,
         "ANTHROPIC_SMALL_FAST_MODEL": daemon.model,
         "API_TIMEOUT_MS": str(PATIENCE_MS),
-        # A line that changes with every request would keep every prefix from being found again.
+        # Otherwise the prompt has a line that changes with every request, and no prefix is reused.
         "CLAUDE_CODE_ATTRIBUTION_HEADER": "0",
     }
-    if daemon.context:  # of a model that it does not know it takes the window for a million tokens
+    if daemon.context:  # Claude Code assumes a million tokens for an unknown model
         environment["CLAUDE_CODE_MAX_CONTEXT_TOKENS"] = str(daemon.context)
         environment["CLAUDE_CODE_MAX_OUTPUT_TOKENS"] = str(daemon.output)
     return {"env": environment}

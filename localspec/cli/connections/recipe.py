@@ -12,18 +12,19 @@ from typing import Any, Literal, TypeAlias
 Json: TypeAlias = dict[str, Any]
 Form: TypeAlias = Literal["json", "block", "shell"]
 """How a recipe gets into its file: merged into a JSON object, as a marked block of text, or not at
-all, because what is to be set is the environment."""
+all, because the tool is configured by environment variables."""
 
 
 OUTPUT_SHARE = 4
-"""An agent that reserves more of a context for an answer forgets what it has read too soon."""
+"""The context over the part of it that is kept for an answer: an agent that keeps a larger part
+forgets too soon what it has read."""
 
 
 @dataclass(frozen=True, slots=True)
 class Daemon:
     """The daemon's address, and the model that a tool is to use.
 
-    `url` is the address without a path: over TCP with `token`, or, where the tool can be told a
+    `url` is the address without a path: over TCP with `token`, or, for a tool that can use a Unix
     socket, http://localspec with `socket`. A conversation may have `context` tokens; 0 where that
     is not known.
     """
@@ -31,7 +32,7 @@ class Daemon:
     model: str
     socket: str
     url: str = "http://localspec"
-    token: str = "none"  # noqa: S105 - what stands where none is needed
+    token: str = "none"  # noqa: S105 - the placeholder where no token is needed
     context: int = 0
 
     @property
@@ -70,7 +71,7 @@ class Recipe:
     def path(self, home: Path, variables: Mapping[str, str]) -> Path | None:
         """The tool's file: an existing one, else the usual path; `variables` are the environment's.
 
-        Links are followed: one to dotfiles must stay one.
+        Links are followed, so that a link into a directory of dotfiles is not replaced by a file.
         """
         if self.file is None:
             return None
@@ -84,12 +85,12 @@ _MOVED_BY = {
     ".codex": "CODEX_HOME",
     ".claude": "CLAUDE_CONFIG_DIR",
 }
-"""Directories in the home, and what moves each to another place."""
+"""Directories in the home, and the variable that moves each to another place."""
 _ON_MACOS = {
     ".config/Code": "Library/Application Support/Code",
     ".config/io.datasette.llm": "Library/Application Support/io.datasette.llm",
 }
-"""Programs that follow the platform there."""
+"""Directories of programs that follow the platform's conventions on macOS."""
 
 
 def _moved(home: Path, file: str, variables: Mapping[str, str]) -> Path:
@@ -103,5 +104,5 @@ def _moved(home: Path, file: str, variables: Mapping[str, str]) -> Path:
 
 
 def as_json(make: Callable[[Daemon], Json]) -> Callable[[Daemon], str]:
-    """A recipe's text from an object."""
+    """The function of a recipe's text, by one that makes a JSON object."""
     return lambda daemon: json.dumps(make(daemon), indent=2) + "\n"
