@@ -1,8 +1,8 @@
 """Conversations on disk: one JSON file each in the state directory, private and replaced whole.
 
-A conversation has a name of its own from its first question on, the time and a few letters, until
-it is given another. Terminals and the page write the same files: what one of them has not
-seen it does not replace, but goes on under a new name. Nothing here is sent anywhere.
+From its first question on, a conversation has a generated name, the time and a few letters, until
+it is given another. Terminals and the page write the same files. None of them replaces a change
+that it has not seen: its conversation goes on under a new name. Nothing here is sent anywhere.
 """
 
 from __future__ import annotations
@@ -54,9 +54,9 @@ class UnknownChat(RequestError):
 
 
 def keep(conversation: Conversation) -> Path:
-    """Write it under its name, which it gets now if it has none. Raises OSError, RequestError.
+    """Write a conversation under its name, a new one if it has none. Raises OSError, RequestError.
 
-    It gets a new one as well where another program has written something else since `stamp`.
+    It also gets a new name if another program has changed the file since `stamp`.
     """
     path = _path(conversation.name or _new_name())
     data = _written(conversation)
@@ -113,7 +113,7 @@ def _alone(directory: Path) -> Iterator[None]:
 def rename(conversation: Conversation, name: str) -> Path:
     """Rename a conversation, replacing a file of that name. Raises OSError, RequestError.
 
-    A name that the user chose before stays as well, and so does a file changed by another program.
+    The old file is deleted if its name was a generated one and no other program has changed it.
     """
     _path(name)
     before, stamp = conversation.name, conversation.stamp

@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 
 Turn: TypeAlias = dict[str, str]
 MODES = {"on": "always", "off": "off", "auto": "auto"}
-"""Words of `/draft` -> the request's speculation.mode."""
+"""The words of `/draft`, each with the request's speculation.mode."""
 
 
 @dataclass(slots=True)
@@ -17,9 +17,9 @@ class Conversation:
     """Turns of user and assistant in order, the system prompt apart from them.
 
     `draft` is a key of MODES; `params` are further request fields (temperature, seed, max_tokens).
-    The first `trimmed` turns are not sent any more. `name` is that of the file it is kept in, and
-    `stamp` says what was in it when it was last read or written for this conversation. `images` are
-    pictures as data: URIs by the labels that stand for them in questions; they are not kept.
+    The first `trimmed` turns are not sent any more. `name` is the name of the conversation's file,
+    and `stamp` a hash of this file as it was last read or written for the conversation. `images`
+    are pictures as data: URIs by the labels that stand for them in questions; they are not kept.
     """
 
     model: str | None = None
@@ -38,7 +38,7 @@ class Conversation:
         return [*self._head(), *map(self._sent, self.turns[self.trimmed :])]
 
     def _sent(self, turn: Turn) -> dict[str, Any]:
-        """The message of a turn: parts where its text has labels of images, each before its own."""
+        """The message of a turn; a text with labels becomes parts, each image before its label."""
         labels = [label for label in self.images if label in turn["content"]]
         if not labels or turn["role"] != "user":
             return dict(turn)
@@ -52,7 +52,7 @@ class Conversation:
                 yield {"type": "text", "text": piece}
 
     def whole(self) -> list[Turn]:
-        """All messages, those included that are not sent any more."""
+        """All messages, including those that are not sent any more."""
         return self._head() + self.turns
 
     def _head(self) -> list[Turn]:
@@ -110,9 +110,9 @@ class Conversation:
         return left_out
 
     def make_room(self, share: float) -> int:
-        """Leave out as many of the oldest turns as leave at most this share of the text.
+        """Leave out the oldest turns until at most this share of the text is left.
 
-        Returns how many questions those were.
+        Returns how many questions were left out. The last question always stays.
         """
         most = share * sum(len(turn["content"]) for turn in self.turns[self.trimmed :])
         left_out = 0

@@ -13,7 +13,7 @@ MAX_TAIL = 20
 def breakers(
     texts: Iterable[str], pieces: Sequence[bytes], tokens: Callable[[str], list[Token]]
 ) -> dict[Token, list[tuple[Token, ...]]]:
-    """The breakers by their first token: the tokens that must follow, () if it has the whole text.
+    """Each token in which a breaker begins, with the tokens that must follow; () if none must.
 
     The rule is llama.cpp's for DRY: the first token contains the whole text, or ends with a
     beginning of it.

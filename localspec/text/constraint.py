@@ -17,8 +17,9 @@ from localspec.text.spelling import spelled_by
 from localspec.types import Token
 
 _KEPT = 8
-"""Opened grammars: an agent sends the same functions every turn, beside it a few clients. One of
-forty functions takes a second or two of one core, and some 25 MB."""
+"""Opened grammars that are kept: an agent sends the same functions every turn, and a few other
+clients may be active. A grammar of forty functions takes a second or two of one core to open, and
+some 25 MB."""
 
 
 class Vocabulary:
@@ -31,8 +32,7 @@ class Vocabulary:
         n_vocab: Number of tokens.
         piece: The bytes of a token; b"" for special ones, which a grammar names by their ids.
         eog: The tokens that end a generation; a finished answer allows nothing else.
-        tokenize: The model's tokens for a text, used for forced text. By default one for each
-            byte.
+        tokenize: Tokenizes forced text as the model does. Without it, one token for each byte.
     """
 
     def __init__(
@@ -46,7 +46,7 @@ class Vocabulary:
         self.eog = sorted(eog)
         pieces = [piece(token) for token in range(n_vocab)]
         self.longest_bytes = max(map(len, pieces))
-        """Of what one token writes."""
+        """The most bytes that one token writes."""
         self._kept: OrderedDict[str, llguidance.LLMatcher] = OrderedDict()
         self._lock = threading.Lock()
         self._tokenizer: llguidance.LLTokenizer | None = None
@@ -60,7 +60,8 @@ class Vocabulary:
     def constraint(self, compiled: str) -> GrammarConstraint:
         """The constraint of one answer, by a grammar that `grammar.compiled` accepted.
 
-        Raises RequestError where it allows nothing with these tokens, or no token ends an answer.
+        Raises RequestError where the grammar allows nothing with these tokens, or the model has no
+        token that ends an answer.
         """
         if self._tokenizer is None:
             raise grammar.refused("this model has no token that ends an answer")
@@ -71,9 +72,9 @@ class Vocabulary:
         return GrammarConstraint(matcher, another, self.n_vocab, self.eog)
 
     def _copy(self, compiled: str) -> llguidance.LLMatcher | None:
-        """A copy of the matcher that is kept.
+        """A copy of the matcher that is kept for this grammar; None if there is none.
 
-        Copies share their automaton: where it has grown too large, this one has an error.
+        Copies share one automaton. If it has grown too large, the copy has an error.
         """
         with self._lock:
             if (kept := self._kept.get(compiled)) is None:
@@ -104,8 +105,8 @@ class Vocabulary:
 class GrammarConstraint:
     """One answer's grammar; implements `types.Constraint`. Request lifetime.
 
-    The matcher's position is after the committed text plus the last requested path, so that
-    walking down a draft costs one token each.
+    The matcher stands after the committed text plus the last requested path, so that walking down a
+    draft costs one token for each node.
     """
 
     def __init__(
@@ -125,8 +126,8 @@ class GrammarConstraint:
     def mask(self, path: Sequence[Token]) -> NDArray[np.bool_]:
         """Allowed tokens (n_vocab,) after the committed text plus `path`.
 
-        Only end tokens are allowed after a path that the grammar forbids, and where the grammar
-        gives up, because a mask must not be empty. `check_end` tells whether such an end is valid.
+        A mask must not be empty: after a path that the grammar forbids, and where the grammar gives
+        up, only end tokens are allowed. `check_end` tells whether such an end is valid.
         """
         walked = self._walk(path)
         mask = self._matcher.compute_bitmask()
@@ -142,7 +143,7 @@ class GrammarConstraint:
     def forced(self, path: Sequence[Token]) -> Sequence[Token]:
         """The only text that may follow `path`, in the tokens that the model would use for it.
 
-        The last tokens are left out where more text might change them.
+        The last tokens are left out where the text behind them might change how they are tokenized.
         """
         tokens = self._matcher.compute_ff_tokens() if self._walk(path) else []
         return () if self._matcher.is_error() else tokens
@@ -154,7 +155,7 @@ class GrammarConstraint:
         self._path = []
 
     def check_end(self, tokens: Sequence[Token]) -> None:
-        """Check that the answer may end after `tokens`, the last ones, which are not committed.
+        """Check that the answer may end after its last `tokens`, which are not committed yet.
 
         Raises GrammarError where the grammar gave up before its end.
         """
@@ -170,7 +171,7 @@ class GrammarConstraint:
         )
 
     def _walk(self, path: Sequence[Token]) -> bool:
-        """Move the matcher to after `path` in few steps; False where the grammar forbids it."""
+        """Move the matcher from its last path to `path`; False where the grammar forbids it."""
         if self._matcher.is_error():  # an error is permanent
             self._matcher = self._new_matcher()
             self._matcher.consume_tokens(self._committed)
@@ -209,7 +210,7 @@ class _Pieces:
         self._of_byte = {piece: token for token, piece in enumerate(pieces) if len(piece) == 1}
 
     def __call__(self, text: bytes | str) -> list[Token]:
-        """Tokens that spell `text`: the model's own if they write it and nothing more."""
+        """Tokens that spell `text`: the model's own if they write just it, else one per byte."""
         data = text.encode() if isinstance(text, str) else text
         if self._tokenize is not None:
             whole = data.decode("utf-8", "ignore")

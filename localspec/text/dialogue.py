@@ -42,7 +42,8 @@ class Dialogue:
         render: Renders messages and variables with this template; raises TemplateError.
         control: The control token with this text, such as "<|im_end|>"; None where the
             vocabulary has none.
-        quoted: Functions as a message tells of them, without special tokens; see `Markers`.
+        quoted: Makes special tokens in functions plain text, where a message describes the
+            functions; see `Markers`.
     """
 
     def __init__(
@@ -65,10 +66,10 @@ class Dialogue:
         self.shown: dict[Token, bytes] = {
             token: mark.encode() for mark, token in self._tokens.items()
         }
-        """Control tokens that a reader has to see, and how."""
+        """Control tokens that are marks of the format, with the bytes that a reader sees."""
 
     def turn(self, request: Generate) -> Turn:
-        """The prompt of a chat request. Raises TemplateError, RequestError."""
+        """The prompt of a chat request, and its offer. Raises TemplateError, RequestError."""
         offer = offered(request.tools, request.tool_choice, parallel=request.parallel_tool_calls)
         reads = self.recognised.reads
         messages = list(request.messages or ())
@@ -89,14 +90,14 @@ class Dialogue:
         if begun and variables.get("enable_thinking") is False and _NOT in self._template:
             asked = history.prepared(history.with_system_text(messages, _NOT), self.format, reads)
             quiet = self._render(asked, variables)
-            if not self._begun(quiet):  # a template that looks for this word in the system message
+            if not self._begun(quiet):  # the template looks for this word in the system message
                 prompt, begun = quiet, False
         if request.max_thoughts == 0 and self.thoughts:
             prompt, begun = self._unthinking(prompt, begun=begun), False
         return Turn(prompt, replace(offer, thinks=self._thinks, thinking=begun))
 
     def _rendered(self, messages: Sequence[Message], variables: Json) -> str:
-        """The prompt; where the template raises on functions, with plainer ones in `variables`."""
+        """The prompt; if the template raises on functions, plainer ones go into `variables`."""
         try:
             return self._render(messages, variables)
         except TemplateError as error:
@@ -112,12 +113,16 @@ class Dialogue:
 
     @property
     def thoughts(self) -> Pair | None:
-        """The marks around thoughts; None for a model without, or whose messages have heads."""
+        """The marks around thoughts; None for a model without thoughts or a format with heads."""
         marked = self._thinks and not self.format.heads
         return self.format.thoughts[0] if marked else None
 
     def _unthinking(self, prompt: str, *, begun: bool) -> str:
-        """The prompt behind empty thoughts, unless the template leaves them out when told so."""
+        """The prompt for an answer without thoughts.
+
+        Thoughts that the prompt has begun are closed. If it has begun none, and the template has no
+        variable that turns them off, empty thoughts are added.
+        """
         pair = self.format.thoughts[0]
         if begun:
             return prompt + pair.closing.strip()
@@ -127,7 +132,7 @@ class Dialogue:
     def _opens(self) -> bool:
         """Whether a prompt that asks for thoughts ends inside of them.
 
-        Some templates put the mark together of parts (Hunyuan 3).
+        Some templates build the mark from parts, so that their source does not hold it (Hunyuan 3).
         """
         asked = thinking.variables(self._template, {"enable_thinking": True}, None)
         try:
@@ -150,7 +155,7 @@ class Dialogue:
         return None
 
     def grammar(self, offer: Offer) -> str:
-        """The Lark grammar of the calls that an answer may contain."""
+        """The Lark grammar of the answers that the offer allows."""
         return lark.grammar(self.format, offer, self._tokens)
 
     def call_id(self) -> str:
@@ -175,7 +180,7 @@ def marks_of(form: Format) -> list[str]:
 
 @cache
 def known_marks() -> tuple[frozenset[str], frozenset[str]]:
-    """The marks of all formats, and those among them of thoughts and calls, not of heads."""
+    """The marks of all formats, and those among them that no format with heads has."""
     every = {mark for form in (*FORMATS, GENERIC) for mark in marks_of(form)}
     heads = {mark for form in FORMATS if form.heads for mark in marks_of(form)}
     return frozenset(every), frozenset(every - heads)

@@ -33,8 +33,8 @@ LIMITS = llguidance.LLParserLimits(
     verbose_errors=False,
 )
 
-# A blank, or a line break or two and an indentation: an unsure model writes all that it may, until
-# its tokens are used up.
+# A blank, or one or two line breaks and an indentation. Without a limit an unsure model writes
+# blanks until its tokens are used up.
 _WHITESPACE = r"\x20|(\x0D?\x0A){1,2}[\x20\x09]{0,32}"
 _BLANKS = frozenset(b" \t\r\n")
 
@@ -164,7 +164,7 @@ _NEEDED = {
     "regex": "a pattern", "choice": "choices, at least one",
     "gbnf": "a grammar", "lark": "a grammar",
 }  # fmt: skip
-"""The needs of a format of text, beside its type."""
+"""The field that a format of text needs beside its type, in words."""
 
 
 def _of_text(wanted: dict[str, Any]) -> Source:
@@ -218,7 +218,7 @@ def _failure(grammar: str) -> tuple[str, list[str]]:
 
 
 def _walk(matcher: llguidance.LLMatcher, random: Random | None) -> None:
-    """Advance some way into an answer; without `random` by the smallest byte that is no blank."""
+    """Advance some bytes into an answer; without `random`, by the smallest that is no blank."""
     for _ in range(_WALK_BYTES):
         mask = int.from_bytes(matcher.compute_bitmask(), "little")
         allowed = [byte for byte in range(256) if mask >> byte & 1]

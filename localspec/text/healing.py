@@ -1,11 +1,11 @@
 """Token healing: a half-typed word is removed from the prompt and generated again as whole tokens.
 
 The tokens of half a word are not those of the whole word, and no model has learned to go on from
-them: after "    ret" comes " ret", which is no beginning of the token " return". So the half-typed
-end is left out of the prompt, the answer must begin with a token that begins with it, and that
-part is not sent again. This is the token healing of Lundberg and Ribeiro (guidance, 2023). A token
-with only a part of the end may not come first, since no model goes on from there: " e" may be
-likely and "nvironment" after it is not, where the whole word would have been.
+them: "    ret" ends with the token " ret", while the whole word is another token, " return". So the
+half-typed end is left out of the prompt, the answer must begin with a token that begins with it,
+and that part is not sent again. This is the token healing of Lundberg and Ribeiro (guidance, 2023).
+A token that spells only a part of the end may not come first, since no model goes on from there:
+" e" may be likely, but "nvironment" after it is not, although " environment" would have been.
 """
 
 from __future__ import annotations
@@ -58,8 +58,8 @@ class SortedVocabulary:
 def half_typed(text: str, tokens: Callable[[str], list[Token]], words: SortedVocabulary) -> str:
     """The end of a text that is the beginning of a longer token; "" if there is none.
 
-    It begins where one of the text's tokens does. Of several blanks it is the last, which is part
-    of the next word's token. A complete line has none.
+    The end begins where one of the text's tokens begins. Of several blanks it is the last one,
+    which belongs to the next word's token. A text that ends with a line break has no such end.
     """
     line = text[max(text.rfind("\n") + 1, len(text) - LOOKED_AT_CHARS) :]
     if line.endswith(_BLANKS):
@@ -94,7 +94,7 @@ class TokenHealing:
         self._first[words.beginning(typed.encode())] = True
 
     def mask(self, path: Sequence[Token]) -> NDArray[np.bool_] | None:
-        """Allowed tokens after the committed text and `path`; all of them after the first token."""
+        """Allowed tokens after the committed text and `path`; None, for all, behind the first."""
         return None if self._begun or path else self._first
 
     def forced(self, path: Sequence[Token]) -> Sequence[Token]:
@@ -111,7 +111,7 @@ class TokenHealing:
 
 
 def behind(piece: bytes, typed: bytes) -> bytes:
-    """The part of a token after the half-typed text; the whole token where it does not begin so."""
+    """The part of a token after the half-typed text; the whole token where the two differ."""
     return piece[len(typed) :] if _agree(piece, typed) else piece
 
 

@@ -30,7 +30,7 @@ _LINE_CHARS = 256
 class Marks:
     """A family's infill tokens; `repository` and `file` precede names, where a family has them.
 
-    A family without `middle` gets the suffix first, and goes on with the prefix.
+    A family without `middle` gets the suffix first, then the prefix, which the answer continues.
     """
 
     prefix: Token
@@ -43,7 +43,10 @@ class Marks:
 
 
 def parted(prefix: str, begun: str) -> tuple[str, str]:
-    """The text before the line being typed, and that line, wherever the client has put it."""
+    """The text before the line being typed, and that line.
+
+    The client may have put the line into `prefix`, into `begun`, or a part of it into each.
+    """
     typed = (len(prefix) - prefix.rfind("\n") - 1) % _LINE_CHARS
     return prefix[: len(prefix) - typed], prefix[len(prefix) - typed :] + begun
 

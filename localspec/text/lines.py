@@ -1,4 +1,4 @@
-"""Ends an infill by lines: at a line indented less than the block."""
+"""Ends an infill before the first line that is indented less than its block."""
 
 from __future__ import annotations
 

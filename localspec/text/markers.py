@@ -1,20 +1,21 @@
 """Special tokens in prompts: the template's are tokens, those in messages are plain text.
 
-llama.cpp tokenizes a special token wherever its text occurs. Here, before a template is rendered,
-each place in a message where such a text begins, or might begin once the template has joined
-strings, has its first character replaced by a stand-in: one private character for one, so that
+llama.cpp tokenizes a special token wherever its text occurs. So before a template is rendered, the
+first character of each such text in a message is replaced by a stand-in, and also where such a text
+might arise once the template has joined strings. A stand-in is one private character, so that
 trimming, slicing and counting work as before. The rendered text is then cut at the template's own
-special tokens, and a stretch between two of them with a stand-in is tokenized without special
+special tokens, and a stretch between two of them that holds a stand-in is tokenized without special
 tokens. A prompt without stand-ins is unchanged. Private characters in a message are escaped.
 
-llama.cpp always tokenizes tokens of type user-defined that are not control tokens. Where the
+Tokens of type user-defined are no control tokens, and llama.cpp always tokenizes them. Where the
 template writes them, or a format of answers has them (`<tool_call>`, `<think>`), their text in a
 message is cut after the first character. The model's own messages keep marks of thoughts and calls:
-the model generated the token, and templates look for it to leave thoughts out. Others (`<table>`,
-runs of blanks) are treated as ordinary words.
+the model generated these tokens, and templates look for them to leave thoughts out. Other tokens
+of this type (`<table>`, runs of blanks) are treated as ordinary words.
 
-A template that takes words out of a text (`replace`) could join the halves of a special token:
-there each first character of one has its stand-in, in all but the model's own messages.
+A template that takes words out of a text (`replace`) could join two halves to a special token. For
+such a template a stand-in replaces every character with which a special token begins, except in
+the model's own messages.
 
 Limits: a template that looks for a special token inside of a message does not find it, and one
 that escapes characters (for HTML, for a URL) escapes the stand-in, or leaves it unescaped.
@@ -36,16 +37,16 @@ _Value = TypeVar("_Value")
 _STAND_INS = 0xF0000
 """The first of the private characters that stand for first characters of special tokens."""
 _ITSELF = "\U000ffffd"
-"""The escape of a private character of the message itself, which is moved to the next plane."""
+"""The escape before a private character of the message itself, which moves to the next plane."""
 _GAP = 0x10000
 _MANY = 64
-"""Special tokens in one part; llama.cpp's time grows with the square of their number."""
+"""The most special tokens in one part: llama.cpp's time grows with the square of their number."""
 _MAX_CHARS = 200
-"""Searched characters of a special token; of a longer one only the beginning counts."""
+"""The most characters of a special token that are searched for; of a longer one its beginning."""
 _TAKES_OUT = re.compile(r"[.|]\s*replace\b")
 """How a template takes words out of a text."""
 _MAX_TOKENS = 20_000
-"""With more special tokens, each of their first characters counts as one."""
+"""With more special tokens than this, every first character of one counts as its beginning."""
 
 
 class Part(NamedTuple):
@@ -66,8 +67,8 @@ class Markers:
         control: Texts of tokens that are only tokenized on request.
         others: Texts of tokens that are always tokenized.
         template: The chat template; the `others` that it writes have a meaning in a chat.
-        marks: Marks by which answers are read; so have the `others` among them.
-        kept: Those that the model's own messages keep.
+        marks: Marks by which answers are read; the `others` among them have a meaning too.
+        kept: The `others` that stay tokens in the model's own messages.
     """
 
     def __init__(
@@ -79,7 +80,7 @@ class Markers:
         kept: Collection[str] = (),
     ) -> None:
         self.longest_bytes = max((len(text.encode()) for text in (*control, *others)), default=1)
-        """Of what one special token is written with."""
+        """The most bytes in the text of one special token."""
         control = {text[:_MAX_CHARS] for text in control if text}
         every = {text[:_MAX_CHARS] for text in others if text} | control
         self._control = _whole(control)
@@ -103,7 +104,8 @@ class Markers:
     def quoted(self, value: _Value, *, own: bool = False, words: bool = False) -> _Value:
         """The same strings, lists and objects with stand-ins where special tokens begin.
 
-        `own`: they are the model's own output. `words`: a template may take words out of them.
+        `own`: the strings are the model's own output. `words`: a template may take words out of
+        them.
         """
         begins = self._begins_own if own else self._begins_any
         if words and self._takes_out:
@@ -116,7 +118,7 @@ class Markers:
     def parts(self, text: str, *, quoted: bool = False) -> list[Part]:
         """The stretches of a prompt, each tokenized separately.
 
-        In a `quoted` prompt, those with a stand-in are tokenized without special tokens.
+        In a `quoted` prompt, stretches with a stand-in are tokenized without special tokens.
         """
         runs: Iterable[tuple[str, bool]] = [(text, True)]
         if quoted and self._standing:
@@ -161,10 +163,10 @@ class Markers:
         return substituted(self._standing, text, 1, lambda it: self._firsts[it[0]])
 
     def _cut(self, run: str) -> Iterator[tuple[str, bool]]:
-        """The message's text, cut inside of tokens that would always be tokenized."""
+        """A message's text, cut inside of each token that llama.cpp would always tokenize."""
         begun = 0
         for found in _found(self._meant, self._stood(run)):
-            place = found.start()  # of any token: two may overlap
+            place = found.start()  # a match is one character, so that overlapping tokens are found
             if run[place] in self._firsts:
                 yield run[begun : place + 1], begun > 0
                 begun = place + 1
@@ -178,7 +180,10 @@ class Markers:
         return text
 
     def _runs(self, text: str, standing: re.Pattern[str]) -> Iterator[tuple[str, bool]]:
-        """Stretches with stand-ins, each between two control tokens, and all other stretches."""
+        """Each stretch between two control tokens that holds a stand-in, and the text between them.
+
+        With each: whether special tokens in it are tokenized as such.
+        """
         quoted = [found.start() for found in finds(standing, text, 1)]
         ends = [0, len(text)]
         ends += (end for found in _found(self._control, text) for end in found.span())
@@ -194,7 +199,7 @@ class Markers:
             yield text[begun:], True
 
     def _pieces(self, text: str) -> Iterator[str]:
-        """The text, cut before some special tokens where it has many."""
+        """The text, cut so that no piece holds more than `_MANY` special tokens."""
         begun = 0
         for number, found in enumerate(_found(self._any, text)):
             if number and number % _MANY == 0:
@@ -216,7 +221,8 @@ def _whole(texts: Collection[str]) -> re.Pattern[str] | None:
 def _beginning(texts: Collection[str], *, whole: bool = False) -> re.Pattern[str] | None:
     """A pattern for a place where any of the texts begins, or might begin at the end of a string.
 
-    Case is ignored, since a template may change it. With `whole`, neither.
+    Case is ignored, since a template may change it. With `whole`, case counts, and only whole
+    texts do.
     """
     if not texts:
         return None

@@ -11,11 +11,12 @@ Schema: TypeAlias = dict[str, Any]
 
 MAX_DEPTH = 64
 MAX_NODES = 60_000
-"""Limit of values in a schema: a property has a name in two places, a type, and often more."""
+"""Limit of values in a schema. One property takes several: its schema, its type, its name in
+`required`, and often more."""
 MAX_PROPERTIES = 5_000
 MAX_NAME_CHARS = 120_000
-"""Limit of characters of names of properties and definitions, and of `enum` and `const` values:
-OpenAI's."""
+"""Limit of characters in the names of properties and definitions and in `enum` and `const` values,
+as OpenAI has it."""
 MAX_INTEGER = 9 * 10**18
 """Limit of integers: llguidance counts in signed 64 bits, and near their lower end it recurses
 without end."""
@@ -30,7 +31,7 @@ _VALUES = frozenset({"const", "enum", "default", "examples", "required"})
 """Keys whose value is no schema, even if it looks like one."""
 
 _RELAXABLE = ("minProperties", "maxProperties", "multipleOf", *sorted(_BOUNDS))
-"""Keys that cannot always be enforced, and without which only more answers are allowed."""
+"""Keys that cannot always be enforced. Without one of them a schema only allows more answers."""
 _NOT_REGULAR = re.compile(r"\\[bB1-9]|\(\?<?[=!]")
 """Word boundaries, look-around and back-references, which no automaton supports."""
 
@@ -40,7 +41,7 @@ _WORDS = frozenset({"description", "title", "examples", "$comment", "default"})
 
 
 def without_words(asked: Schema) -> Schema:
-    """The schema without keys that only explain it, which often are the larger part."""
+    """The schema without the keys that only explain it, which are often its larger part."""
     return _without(asked, lambda key, _value: key in _WORDS)[0]
 
 
@@ -81,8 +82,8 @@ def too_deep(asked: Schema) -> str:
 def relaxations(asked: Schema, *, strict: bool) -> Iterator[tuple[Schema, set[str]]]:
     """The schema, then wider ones, each with the keys that it leaves out somewhere.
 
-    First those known not to work, then each key that can be relaxed, alone and all together. A
-    strict schema is the only one.
+    The first leaves out only the keys that are known not to work. The next ones leave out one
+    relaxable key each, the last one all of them. A strict schema is never widened.
     """
     if strict:
         yield _without(asked, lambda _key, _value: False)[0], set()
@@ -108,7 +109,7 @@ def keys_of(warning: str) -> set[str]:
 
 
 def _named_size(asked: Schema) -> tuple[int, int]:
-    """The number of properties, and the characters of all names and of given values."""
+    """The number of properties, and the characters of names and of `enum` and `const` values."""
     properties = chars = 0
     pending: list[Any] = [asked]
     while pending:
@@ -146,7 +147,7 @@ def _unusable(key: str, value: Any) -> bool:
 
 
 def _without(asked: Schema, drop: Callable[[str, Any], bool]) -> tuple[Schema, set[str]]:
-    """A copy without the keys for which `drop` is true, in nested schemas too; and those keys."""
+    """A copy without the keys for which `drop` is true, also in nested schemas; and those keys."""
     gone: set[str] = set()
 
     def copied(value: Any) -> Any:

@@ -7,14 +7,14 @@ from collections.abc import Callable, Sequence
 from localspec.types import Token
 
 _BEFORE = "\n"
-"""Stands before a text whose beginning a tokenizer would change: SentencePiece's puts a blank
-before the first character of what it is given, and then that is not the text's."""
+"""A text put before one whose beginning a tokenizer would change: SentencePiece puts a blank before
+the first character of its input, and the first token then spells that blank too."""
 
 
 def spelled_by(
     text: str, tokenize: Callable[[str], list[Token]], piece: Callable[[Token], bytes]
 ) -> Sequence[Token] | None:
-    """Returns tokens whose bytes are those of `text`; None where the tokenizer has none."""
+    """The tokens whose bytes are those of `text`; None where the tokenizer gives none."""
     if not text:
         return ()
     data = text.encode()
@@ -27,7 +27,7 @@ def spelled_by(
 def _last(
     tokens: Sequence[Token], data: bytes, piece: Callable[[Token], bytes]
 ) -> Sequence[Token] | None:
-    """Returns the last of `tokens`, as many as spell `data`; of the text before it none is left."""
+    """The last of `tokens` that together spell exactly `data`; None if none do."""
     end = b""
     for at in range(len(tokens) - 1, -1, -1):
         end = piece(tokens[at]) + end

@@ -48,7 +48,7 @@ class AnswerText:
         self._ready = ""
         self._waiting: deque[_Waiting] = deque()
         self.kept = 0
-        """Tokens that have wholly gone out; after a stop string, all that belong to the text."""
+        """Tokens whose text has wholly gone out; after a stop string, the tokens of the text."""
 
     @property
     def stopped(self) -> bool:

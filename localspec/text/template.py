@@ -68,7 +68,7 @@ class _Generation(Extension):
 
 
 class _Missing(jinja2.Undefined):
-    """A missing value: added to a text it is empty, as in llama.cpp."""
+    """A missing value: adding it to a text adds nothing, as in llama.cpp."""
 
     __slots__ = ()
 
@@ -82,7 +82,7 @@ class _Missing(jinja2.Undefined):
 class _Sandbox(SandboxedEnvironment):
     """Hugging Face's environment without arithmetic of unbounded cost.
 
-    Lists and objects may be changed, which some templates need: they are copies.
+    Templates may change lists and objects, as some need to: these are copies.
     """
 
     intercepted_binops = frozenset({"*", "**"})

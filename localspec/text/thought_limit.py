@@ -1,4 +1,4 @@
-"""Ends thoughts that grow too long, or when told to: the format's closing mark is forced."""
+"""Ends thoughts at their limit, or when told to, by forcing the format's closing mark."""
 
 from __future__ import annotations
 
@@ -32,7 +32,8 @@ class Marks:
 class _Place:
     """Where an answer is: `before` thoughts, inside of them, or behind; and what it last wrote.
 
-    `count` are the tokens of all thoughts so far; `forced` are those of the closing mark.
+    `count` is the number of tokens of all thoughts so far, `forced` the number of the closing
+    mark's tokens with which the text ends.
     """
 
     before: bool
@@ -45,17 +46,17 @@ class _Place:
 _WHOLE_CHARS = 4
 """Bytes of the longest character."""
 _BITS, _GOES_ON = 0xC0, 0x80
-"""The first two bits of a byte, and those of one that goes on with a character."""
+"""A mask for the first two bits of a byte, and their value in a byte that continues a character."""
 
 
 class ThoughtLimit:
     """Lets an answer think for at most `most` tokens; implements `types.Constraint`.
 
-    What is allowed depends on the text alone, so drafts change nothing. The mark is not forced
-    inside of a character, and of a mark that the model has begun itself only the rest is.
+    What is allowed depends on the text alone, so drafts change nothing. The closing mark is not
+    forced inside of a character. If the model has begun the mark itself, only the rest is forced.
 
     Args:
-        most: Tokens of thoughts, marks not counted; None for as many as there are until `end`.
+        most: Tokens of thoughts, marks not counted; None for no limit until `end` is called.
         marks: The format's marks.
         begun: Whether the prompt ends inside of thoughts.
         piece: The bytes of a token, marks spelled out.
@@ -78,11 +79,11 @@ class ThoughtLimit:
         self._place = _Place(before=not begun, inside=begun)
 
     def end(self) -> None:
-        """End thoughts here; those that have not begun have no token but marks."""
+        """End thoughts now; any that begin later are closed at once."""
         self._most = 0
 
     def mask(self, path: Sequence[Token]) -> NDArray[np.bool_] | None:
-        """Allowed tokens after the committed text and `path`; the mark's where it is forced."""
+        """Allowed tokens after the committed text and `path`: one where the mark is forced."""
         place = self._after(path)
         if not self._forcing(place):
             return self._inner.mask(path) if self._inner else None
@@ -91,7 +92,7 @@ class ThoughtLimit:
         return allowed
 
     def forced(self, path: Sequence[Token]) -> Sequence[Token]:
-        """The rest of the mark where it is forced, otherwise what the grammar forces."""
+        """The rest of the closing mark where it is forced, otherwise what the grammar forces."""
         place = self._after(path)
         if self._forcing(place):
             return self._marks.ends[place.forced :]
@@ -137,7 +138,7 @@ class ThoughtLimit:
 
 
 def _whole(data: bytes) -> bool:
-    """Whether the bytes end with a whole character, as far as they are UTF-8."""
+    """Whether the bytes end with a whole character; True for bytes that are not UTF-8."""
     last = data[-_WHOLE_CHARS:]
     starts = (at for at in range(len(last)) if last[at] & _BITS != _GOES_ON)
     begun = last[max(starts, default=0) :]

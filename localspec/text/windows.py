@@ -17,8 +17,8 @@ def finds(pattern: re.Pattern[str], text: str, reach: int) -> Iterator[re.Match[
     """The matches of `pattern.finditer(text)`, for a pattern without empty matches.
 
     Args:
-        pattern: Its match at a place depends only on the next `reach` characters or the end of
-            the text.
+        pattern: Whether it matches at a place, and how, must depend only on the next `reach`
+            characters and on where the text ends.
         text: Any length.
         reach: See `pattern`.
     """
@@ -28,7 +28,7 @@ def finds(pattern: re.Pattern[str], text: str, reach: int) -> Iterator[re.Match[
         found = pattern.search(text, at, min(end + reach, size))
         if found is None or found.start() >= end:
             at = end
-        elif sure := pattern.match(text, found.start()):  # a window's end is not the text's end
+        elif sure := pattern.match(text, found.start()):  # a window's end may look like the text's
             yield sure
             at = sure.end()
         else:

@@ -38,13 +38,13 @@ from localspec.wire.values import (
 MAX_FRAME_BYTES = 32 * 1024 * 1024
 
 REMOTE_LOST_EXIT = 76
-"""Exit code of a worker that lost a remote: llama.cpp ends the process then."""
+"""Exit code of a worker that lost a remote machine: llama.cpp ends the process then."""
 
 
 class Message(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """One turn of a chat, reduced to text; `extra` has the fields that only templates read.
 
-    The text has the marks of its `images`.
+    The text holds the marks of its `images`.
     """
 
     role: str
@@ -56,12 +56,12 @@ class Message(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class Load(msgspec.Struct, frozen=True, tag="load"):
     """The first frame: the model to load, and how.
 
-    `safe_kernels` loads plain kernels after a crash; the first `smaller` plans are left out after
-    deaths for want of memory; plans keep to `host_bytes`. With a `machine` all times come from its
-    table. `no_draft` is the reason to load no draft, `no_head` that to load no `head`; `template`
-    is the user's chat template. `adapters` are LoRA adapters that are loaded with the model; their
-    places are their ids. `projector` is the file that makes vectors of images, or `no_projector`
-    the reason why none is used.
+    `safe_kernels` loads plain kernels after a crash. The first `smaller` plans, the largest ones,
+    are left out after workers died for want of memory; plans use at most `host_bytes` of the host's
+    memory. With a `machine` all times come from its table. `no_draft` is the reason to load no
+    draft, `no_head` the reason to load no `head`; `template` is the user's chat template.
+    `adapters` are LoRA adapters that are loaded with the model; their places are their ids.
+    `projector` is the file that makes vectors of images, `no_projector` the reason to use none.
     """
 
     model: str
@@ -90,10 +90,12 @@ class Generate(msgspec.Struct, frozen=True, tag="generate"):
     client's name of the conversation, by which it finds its slot again. `endpoint` is "chat" or
     "completion". `tools`, `tool_choice` and the like are as in OpenAI's chat, for every dialect.
 
-    Context: an answer that `shifts` goes on at the end of the context, behind `keep` tokens (-1 is
-    the prompt) without the `discard` next to them, 0 is half; None is as configured.
+    Context: an answer that `shifts` goes on at the end of the context: the first `keep` tokens stay
+    (-1 is the prompt), and `discard` tokens behind them are forgotten (0 is half of those behind
+    them). `shifts` None is as configured.
 
-    Model: `lora` are scales of LoRA adapters by id, 0 for others; None is as they are loaded.
+    Model: `lora` has scales of LoRA adapters by id, with 0 for all others; None leaves the scales
+    with which they were loaded.
 
     Infill: `suffix` follows a `prompt` whose middle is wanted; `extra` are other files, `begun` is
     the middle's beginning, and a line indented less than `indent` ends it.
@@ -102,11 +104,11 @@ class Generate(msgspec.Struct, frozen=True, tag="generate"):
     `biased_texts` bias each token of a text, as `logit_bias` does. `logprobs` is a count of
     alternatives for each token; with `after_sampling` they are of the law after the sampler chain.
     With `reasoning_apart` False thoughts are part of the text; they have at most `max_thoughts`
-    tokens, if the model's format marks them. `EndThoughts` ends them early in an answer with
-    `reasoning_control`, and has done so where `thoughts_over`. `tells_prompt` puts the prompt as
-    text into `Started`, `tells_reading` sends `Reading`s. The answer ends `predict_seconds` after
-    its first token, once it has a line, and without any token `prompt_seconds` after it got its
-    slot. With `so_far` the answer continues one that began on another worker.
+    tokens, if the model's format marks them. `EndThoughts` can end them early in an answer with
+    `reasoning_control`; `thoughts_over` says that it has. `tells_prompt` puts the prompt as text
+    into `Started`, `tells_reading` sends `Reading`s. The answer ends once it has a whole line and
+    its first token is `predict_seconds` old, or if it has no token `prompt_seconds` after it got
+    its slot. With `so_far` the answer continues one that began on another worker.
     """
 
     id: str
@@ -155,7 +157,7 @@ class Generate(msgspec.Struct, frozen=True, tag="generate"):
 
 
 class Replay(msgspec.Struct, frozen=True, tag="replay"):
-    """Replays a text that answered `request` through target and drafters: `Replayed`."""
+    """Replays a text that answered `request` through target and drafters; ends in `Replayed`."""
 
     request: Generate
     text: str
@@ -189,7 +191,7 @@ class Cancel(msgspec.Struct, frozen=True, tag="cancel"):
 
 
 class Forget(msgspec.Struct, frozen=True, tag="forget"):
-    """Drops all that is kept of texts: the prefix store, and what idle slots remember."""
+    """Drops all that is kept of texts: the prefix store, and the contents of idle slots."""
 
 
 class Quit(msgspec.Struct, frozen=True, tag="quit"):
@@ -204,8 +206,8 @@ Command: TypeAlias = (
 class Progress(msgspec.Struct, frozen=True, tag="progress"):
     """The progress of a load, or of request `id`.
 
-    `stage`: "room", "target", "draft", "warmup", "probe", "images", "ready"; of a request "queue";
-    `why` is for people.
+    `stage` of a load: "room", "target", "draft", "warmup", "probe", "images", "ready"; of a
+    request: "queue", "probe". `why` is for people.
     """
 
     stage: str
@@ -225,13 +227,14 @@ class DeviceMemory(msgspec.Struct, frozen=True):
 class Ready(msgspec.Struct, frozen=True, tag="ready"):
     """The model is loaded; `speculation_off` is the reason if nothing can be drafted for it.
 
-    Rows are padded to a multiple of `row_multiple`. `layers` are first and last on each device, the
-    output counted too; `placement` is that in words, `takes` its bytes. `context` is of a session,
-    `cells` of all `slots`; `template` is the origin of the chat template where that is not the
-    file; `format` is the format of calls, `format_warning` its problem, if it has one. `head` is
-    the head that drafts, or why none does, where there is one. `sees` tells that it reads images,
-    by the `projector`, which may also be why it does not.
-    `rollback` says how rejected tokens are taken back, where that is not by forgetting cells.
+    Rows are padded to a multiple of `row_multiple`. `layers` are the first and the last one on each
+    device, the output counted too; `placement` is the plan in words, `takes` its bytes by device.
+    `context` is the length of one session, `cells` are those of all `slots`. `template` is the
+    origin of the chat template where it is not the model's file. `format` is the format of calls,
+    `format_warning` its problem, if it has one. `head` describes the head that drafts, or the
+    reason why an existing one does not. `sees`: the model reads images; `projector` says with
+    which file, or why it reads none. `rollback` says how rejected tokens are taken back, where that
+    is not by forgetting cells.
     """
 
     model: str
@@ -267,7 +270,7 @@ class Ready(msgspec.Struct, frozen=True, tag="ready"):
 
 
 class Refused(msgspec.Struct, frozen=True, tag="refused"):
-    """The model cannot be loaded; the worker leaves after this. `code` is of `errors.py`."""
+    """The model cannot be loaded; the worker ends after this. `code` is one of `errors.py`."""
 
     code: str
     message: str
@@ -277,10 +280,10 @@ class Refused(msgspec.Struct, frozen=True, tag="refused"):
 class Started(msgspec.Struct, frozen=True, tag="started"):
     """The request has its slot; `cached_tokens` of the `prompt_tokens` need no prefill.
 
-    Their memory was in the slot, or came from the prefix store: `origin`.
+    `origin` says where their memory was: in the slot, or in the prefix store, in memory or on disk.
 
-    `relaxed` are the keys of its JSON schema that its answer may violate. `text` is the prompt as
-    text, for a request that `tells_prompt`.
+    `relaxed` are the keys of the request's JSON schema that its answer may violate. `text` is the
+    prompt as text, for a request that `tells_prompt`.
     """
 
     id: str
@@ -304,11 +307,11 @@ class Reading(msgspec.Struct, frozen=True, tag="reading"):
 class Delta(msgspec.Struct, frozen=True, tag="delta"):
     """New text: whole characters, without any that may yet be part of a stop string.
 
-    `tokens` are those whose last character goes out with it; the text may be empty when they write
+    `tokens` are those whose last character goes out with this text, which is empty if they write
     none. `origins` are (characters, source) in order and add up to the text. A source is a
-    drafter's name, "prediction" for tokens copied from one, "target" for those that the target
-    decoded itself, or "prompt" for an echo. `logprobs` are those of `tokens`, where requested.
-    `reasoning` are thoughts, which come before the text; `calls` come after it.
+    drafter's name, "prediction" for tokens copied from the client's prediction, "target" for those
+    that the target decoded itself, or "prompt" for an echo. `logprobs` are those of `tokens`, where
+    requested. `reasoning` are thoughts, which come before the text; `calls` come after it.
 
     The rest is for `SoFar`: `decided` are the new tokens, each with its source in `decided_by`;
     `held` are the logprobs of tokens whose text is still held back.
@@ -349,7 +352,7 @@ class SpeculationReport(msgspec.Struct, frozen=True):
 class Finished(msgspec.Struct, frozen=True, tag="finished"):
     """The last event of a request that ended by itself or by `Cancel`.
 
-    `stop` is the stop string that ended it, if one did; `full`: the context ended it.
+    `stop` is the stop string that ended the answer, if one did; `full`: the context's end did.
     """
 
     id: str
@@ -366,8 +369,9 @@ class Finished(msgspec.Struct, frozen=True, tag="finished"):
 class QuestionAnswer(msgspec.Struct, frozen=True, tag="told"):
     """The answer to a question; the pieces are the bytes of the tokens, special ones spelled.
 
-    `vectors` are 32-bit floats, lowest byte first; `tokens` counts those of each text then, and of
-    a slot what it held, with the `size` of its file in bytes and the seconds that it took.
+    `vectors` are 32-bit floats, lowest byte first; beside them `tokens` has the count of each
+    text's tokens. After a `SlotAction` it has the count of the slot's tokens, `size` is the bytes
+    of its file, and `seconds` the time of the action.
     """
 
     id: str
@@ -380,7 +384,7 @@ class QuestionAnswer(msgspec.Struct, frozen=True, tag="told"):
 
 
 class Failed(msgspec.Struct, frozen=True, tag="failed"):
-    """The last event of a request that could not be served. `code` is of `errors.py`."""
+    """The last event of a request that could not be served. `code` is one of `errors.py`."""
 
     id: str
     code: str
@@ -394,11 +398,11 @@ class Heartbeat(msgspec.Struct, frozen=True, tag="heartbeat"):
     """A sign of life once a second from the engine's thread: a healthy worker's `steps` grow.
 
     `routing` counts finished requests by reason. `draft_ms` is the cost of a drafted token by
-    source, where not free; `host_ms` is the rest of a round, `host_row_ms` more for each drafted
-    row; `far_...` are costs behind `far_tokens`. `measuring`: costs are still to be measured.
-    `checking`: forwards made of the exactness check, and their total. `corpus`: what is in the
-    index of the user's folders; `indexing`: it is not up to date yet. `idle_work`: computes, or
-    soon will, where there is no request.
+    source, where it is not free; `host_ms` is the host's part of a round, `host_row_ms` its further
+    part for each drafted row; `far_...` are costs behind `far_tokens`. `measuring`: costs or
+    exactness are still to be measured. `checking`: the exactness check's forwards so far, and in
+    all. `corpus` says what is in the index of the user's folders; `indexing`: it is not up to date
+    yet. `idle_work`: the worker computes without a request, or soon will.
     """
 
     steps: int

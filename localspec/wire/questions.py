@@ -1,4 +1,4 @@
-"""The messages that begin no answer of the model: questions about texts, and what slots hold."""
+"""The messages that begin no answer of the model: questions about texts, and actions on slots."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ class Detokenize(msgspec.Struct, frozen=True, tag="detokenize"):
 
 
 class Embed(msgspec.Struct, frozen=True, tag="embed"):
-    """Asks for a vector of each text (or tokens), of which the first `width` numbers are kept.
+    """Asks for the first `width` numbers of a vector of each text (or of tokens); None for all.
 
     `norm` is llama.cpp's: 2 is Euclid's, -1 none. With `cut` a text that is too long is cut. With a
-    `query` each text is a document, and its vector is its score alone.
+    `query` each text is a document, and its vector only holds its score.
     """
 
     id: str
@@ -43,7 +43,7 @@ NOT_RUNNING = "no active completion for this id"
 
 
 class EndThoughts(msgspec.Struct, frozen=True, tag="end_thoughts"):
-    """Ends the thoughts of the answer `request`; the answer's text is the reason why it cannot."""
+    """Ends the thoughts of the answer to `request`; `QuestionAnswer.text` is the reason if not."""
 
     id: str
     request: str
@@ -52,8 +52,8 @@ class EndThoughts(msgspec.Struct, frozen=True, tag="end_thoughts"):
 class SlotAction(msgspec.Struct, frozen=True, tag="slot"):
     """Saves what a slot holds to a file, restores it from there, or erases it.
 
-    The slot is that of the conversation `session`, or the one with that number; one that is busy is
-    waited for. The answer counts tokens and bytes.
+    The slot is that of the conversation `session`, else the one with the number `slot`; the action
+    waits until it is idle. The answer has the counts of tokens and bytes.
     """
 
     id: str

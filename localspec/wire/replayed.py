@@ -8,9 +8,9 @@ import msgspec
 class Trace(msgspec.Struct, frozen=True):
     """The proposals of one drafter along a text, a value for each of the text's tokens.
 
-    `survives[p]` counts the tokens from p on that it would have drafted there and the target kept,
-    `predicted[p]` is the acceptance expected of the first; None without a draft. `free` is the
-    drafter's.
+    `survives[p]` counts the tokens from p on that the drafter would have drafted there and that are
+    the text's; `predicted[p]` is the acceptance expected of the first one, None without a draft.
+    `free` is the drafter's, as in `types.Drafter`.
     """
 
     free: bool
@@ -29,11 +29,11 @@ class Fork(msgspec.Struct, frozen=True):
 
 
 class Replayed(msgspec.Struct, frozen=True, tag="replayed"):
-    """The result of a replay, and its last event; `tokens` are those of the text, counted.
+    """The result of a replay, and its last event; `tokens` is the number of the text's tokens.
 
     `gaps[p]` is the target's largest logit less that of the text's token p: 0 where greedy decoding
-    agrees. `margins[p]` is the largest logit less the second largest. `after` is the position that
-    follows the text. A drafter that failed has no trace.
+    agrees. `margins[p]` is the largest logit less the second largest. `after` is the fork at the
+    position behind the text. A drafter that failed has no trace.
     """
 
     id: str

@@ -11,8 +11,8 @@ from localspec.wire.values import TokenLogprob
 class Spent(msgspec.Struct, frozen=True):
     """The costs of an answer so far, as its workers counted them, without the pauses between them.
 
-    `predicted` counts output tokens copied from the request's prediction, `aim` is mirostat's next
-    target surprise; the rest is as in `SpeculationReport`.
+    `predicted` counts output tokens copied from the request's prediction; `aim` is mirostat's aim
+    behind the latest token, in bits; the rest is as in `SpeculationReport`.
     """
 
     ttft_seconds: float = 0.0
@@ -30,8 +30,9 @@ class Spent(msgspec.Struct, frozen=True):
 class SoFar(msgspec.Struct, frozen=True):
     """An answer whose worker is gone, for the next worker to continue.
 
-    `prompt`, `cached_tokens` and `origin` are of its first `Started`. `tokens` are all that were
-    decided, by `sources`; `held` has the logprobs of those whose text was still held back.
+    `prompt`, `cached_tokens` and `origin` are those of its first `Started`. `tokens` are all that
+    were decided, each with its source in `sources`; `held` has the logprobs of tokens whose text
+    was still held back.
     """
 
     prompt: list[int]

@@ -17,7 +17,7 @@ class Snippet(msgspec.Struct, frozen=True):
 
 
 class Alternative(msgspec.Struct, frozen=True, array_like=True):
-    """A possible token, its bytes, its log-probability: NaN at the beginning of a text."""
+    """A possible token, its bytes, and its log-probability, NaN at the beginning of a text."""
 
     token: int
     piece: bytes
@@ -27,7 +27,7 @@ class Alternative(msgspec.Struct, frozen=True, array_like=True):
 class TokenLogprob(msgspec.Struct, frozen=True, array_like=True):
     """The likelihood of one token of the answer, before any sampler.
 
-    `top` are the likeliest tokens at its position, best first, with it or without it.
+    `top` are the likeliest tokens at its position, best first; the chosen one may be among them.
     """
 
     chosen: Alternative
@@ -59,8 +59,8 @@ class Usage(msgspec.Struct, frozen=True):
 class Timings(msgspec.Struct, frozen=True):
     """llama-server's `timings` object, field for field, times in milliseconds.
 
-    Ours besides: of the `cache_n` tokens that were not read, those from the slot, and those from
-    the prefix store, in memory or on disk.
+    Three fields are ours: of the `cache_n` tokens that were not read, those from the slot, and
+    those from the prefix store, in memory and on disk.
     """
 
     cache_n: int
@@ -85,7 +85,7 @@ class Timings(msgspec.Struct, frozen=True):
 
 
 class Adapter(msgspec.Struct, frozen=True):
-    """A LoRA adapter that fits its model, and its scale where a request names none."""
+    """A LoRA adapter that fits its model, and its scale for requests that name none."""
 
     path: str
     scale: float = 0.0
@@ -94,9 +94,10 @@ class Adapter(msgspec.Struct, frozen=True):
 class DraftHead(msgspec.Struct, frozen=True):
     """A head that fits its target. `layers` are those whose inputs it is given; `path` its file.
 
-    Without a path it is inside of the target's file. `shares` tells whether it has no embeddings or
-    no output of its own and uses the target's. `count` are its layers: of several the first one
-    drafts every token, as each further one would read all of the text once more.
+    Without a path it is inside of the target's file. `shares` names the tensors that it takes from
+    the target because it has none of its own: embeddings, output. `count` is the number of its
+    layers. Of several, the first one drafts every token: each further one would have to read all of
+    the text once more.
     """
 
     kind: Literal["eagle3", "mtp"]
@@ -131,7 +132,7 @@ class PrefixFigures(msgspec.Struct, frozen=True):
     seconds: float = 0.0
 
     def and_one(self, tokens: int, seconds: float) -> PrefixFigures:
-        """These, with one prompt more that was spared so much."""
+        """These figures with one more prompt, which was spared so many tokens and seconds."""
         return msgspec.structs.replace(
             self, hits=self.hits + 1, tokens=self.tokens + tokens, seconds=self.seconds + seconds
         )
@@ -148,8 +149,8 @@ class PrefixFigures(msgspec.Struct, frozen=True):
 class Image(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """An image's file as it came, at the place `param` of a request.
 
-    `mark` stands for it in the text of its message. It is made of the data: the same image has the
-    same one, and a text that contains it by itself shows what is shown anyway.
+    `mark` stands for the image in the text of its message. It is made of the data, so the same
+    image has the same mark, and a text that happens to hold it shows an image that is there anyway.
     """
 
     param: str

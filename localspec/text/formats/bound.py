@@ -1,4 +1,4 @@
-"""Arguments in Lark: all that a reader takes as arguments of a call and that obeys their schema."""
+"""Makes Lark for a call's arguments: all that a reader accepts and that obeys their schema."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ _FIELDS_ALONE = frozenset(
     {"type", "properties", "required", "additionalProperties", "$defs", "definitions", "title",
      "description", "$schema", "examples", "default"}
 )  # fmt: skip
-"""Keys of a schema that says no more than which fields there are."""
+"""Keys of a schema that only says which fields there are."""
 _LOCAL = re.compile(r'"\$ref": "#(?!/(?:\$defs|definitions)/)')
-"""A reference to a part of the schema that does not go along with a field of it."""
+"""A reference to a part of the schema that `with_definitions` does not add to a field's schema."""
 
 
 @dataclass(slots=True)
@@ -45,16 +45,16 @@ class Arguments:
 
     @property
     def schema(self) -> Json:
-        """The schema that they must match; {} for anything."""
+        """The schema that the arguments must match; {} if they may be anything."""
         return typed.parameters(self.function) if self.whole else {}
 
     @property
     def may_be_empty(self) -> bool:
-        """Whether a call may have none."""
+        """Whether a call may have no arguments."""
         return not self.schema.get("required")
 
     def of(self, part: Hole, way: Way) -> str:
-        """Lark for the arguments in the place of that part."""
+        """Lark for the arguments, as the hole `part` of a way writes them."""
         key = f"{part.value}{way.element}"
         if key not in self._made:
             self._made[key] = self._of(part, way, f"{self.name}_{len(self._made)}")
@@ -104,13 +104,13 @@ class Arguments:
 
 
 def _fields_alone(given: Json) -> bool:
-    """Whether a schema says no more than which fields there are, and any order is worth it."""
+    """Whether a schema only says which fields there are, and these are at least two."""
     known = typed.table(given, "properties")
     return (
         len(known) > 1
         and given.keys() <= _FIELDS_ALONE
         and isinstance(given.get("required", []), list)
-        and given.get("additionalProperties") is False  # others come behind those that are known
+        and given.get("additionalProperties") is False  # else others may come, behind known ones
         and not _LOCAL.search(json.dumps(given))
         and set(given.get("required", ())) <= known.keys()
     )

@@ -73,7 +73,7 @@ class Calls:
             if behind is None:
                 return None
             at = behind
-            while index == 0 and isinstance(part, str) and part.strip(BLANK):  # and once more
+            while index == 0 and isinstance(part, str) and part.strip(BLANK):  # it may be repeated
                 behind = yield from self.tape.mark(at, part)
                 if behind is None:
                     break
@@ -212,7 +212,7 @@ class Calls:
         return self._names if part is Hole.PAIR else _CALL_KEYS
 
     def _texts(self, at: int, stops: Sequence[str]) -> Reading[Iterator[tuple[int, str, bool]]]:
-        """Possible extents of an object at `at`: to its last bracket, or to the mark after it."""
+        """Possible extents of an object at `at`: to its last bracket, or to a mark after it."""
         stops = [stop for stop in stops if stop and stop not in "}])"]
         extent = yield from bracketed(self.tape, at, stops)
         found: list[tuple[int, str, bool]] = []
@@ -222,7 +222,7 @@ class Calls:
                 return iter(found)
         if (
             extent is None and not self.tape.cut
-        ):  # the answer is complete, only its brackets are missing
+        ):  # the answer is complete, only closing brackets are missing
             found.append((len(self.tape.text), self.tape.text[at:], False))
         for stop in stops:
             if (place := (yield from self.tape.find(at, stop))) >= 0:
@@ -346,9 +346,9 @@ class Calls:
     def _closed(
         self, way: Way, rest: Sequence[Part], state: _State, at: int
     ) -> Reading[Found | None]:
-        """The call after its arguments, extended over closing marks that are there.
+        """The call whose arguments have been read, extended over the closing marks behind them.
 
-        An answer that was cut before the last of them has no call.
+        None if the answer was cut before the last of these marks, or nothing ends the arguments.
         """
         place, matched = at, False
         for part in rest:

@@ -42,7 +42,10 @@ def offered(tools: Sequence[Json], choice: str | Json | None, *, parallel: bool)
 def _allowed(
     choice: str | Json | None, functions: list[Json]
 ) -> tuple[str | Json | None, list[Json]]:
-    """A choice among some of the functions, as chats and Responses write it; else unchanged."""
+    """The mode and the functions of a choice among some of them; any other choice is unchanged.
+
+    OpenAI's Chat Completions and Responses write such a choice differently.
+    """
     match choice:
         case {"type": "allowed_tools", "mode": str(mode), "tools": [*some]} | {
             "type": "allowed_tools",

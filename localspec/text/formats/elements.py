@@ -89,7 +89,7 @@ def _one(
             )
             place = end
         elif index == len(element.parts) - 1:
-            pass  # this end was already searched for
+            pass  # `_value` has already found this mark
         elif (next_place := (yield from tape.mark(place, part))) is None:
             return None
         else:
@@ -118,7 +118,7 @@ def _typed(key: str, kind: str, text: str, element: Element, function: Json) -> 
 
 
 def _until(tape: Tape, at: int, text: str) -> Reading[int | None]:
-    """The end of a short run that is followed by `text`, or by that with other quotes."""
+    """The end of a short run before `text`, or before `text` with other quotes or none."""
     end = at
     last = ('"', "'", *text[1:2]) if text[0] == '"' else (text[0],)
     while (char := (yield from tape.peek(end))) and char not in last:
@@ -133,8 +133,8 @@ def _value(
 ) -> Reading[tuple[int, int] | None]:
     """The end of a value, and the place after its element.
 
-    A value may contain the closing mark of its element: the end is where another element follows
-    it, or a mark that ends the call.
+    A value may contain the closing mark of its element. The value ends at the closing mark that is
+    followed by another element, or by a mark that ends the call.
     """
     following = [tokens(str(element.parts[0]))[0], *(stop for stop in stops if stop)]
     first: tuple[int, int] | None = None
@@ -150,7 +150,7 @@ def _value(
         after = yield from tape.blank(behind)
         if after >= len(tape.text):
             return found, behind
-        for text in following:  # its quotes may be others
+        for text in following:  # `mark` also accepts other quotes
             if (yield from tape.mark(after, text)) is not None:
                 return found, behind
         if tape.ended and any(text.startswith(tape.text[after:]) for text in following):
@@ -170,9 +170,9 @@ def _unclosed(tape: Tape, at: int, following: Sequence[str]) -> tuple[int, int] 
 def _unended(
     text: str, at: int, span: tuple[int, int], element: Element, function: Json
 ) -> tuple[int, int]:
-    """The span of a value, shorter where its end was forgotten before the next argument.
+    """The span of a value, shorter where its closing mark was forgotten before the next argument.
 
-    One is known by its name, in a line of its own if its name has no closing mark.
+    The next argument is known by its name, and must begin a line if no mark closes its name.
     """
     names = typed.table(typed.parameters(function), "properties")
     begin, behind = tokens(str(element.parts[0]))[-1], tokens(str(element.parts[2]))[0]

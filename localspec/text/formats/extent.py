@@ -17,7 +17,7 @@ _BEFORE_STRING = "{[(,:="
 
 
 class Extent(NamedTuple):
-    """The end of a value; `whole` if its brackets were closed rather than ended by a mark."""
+    """The end of a value; `whole` if its brackets were closed, and no mark ended it before."""
 
     end: int
     whole: bool
@@ -28,7 +28,7 @@ def bracketed(
 ) -> Reading[Extent | None]:
     """The extent of the value whose first bracket is at `at`, or before it if `opened`.
 
-    None where the answer ends inside of it. One of `stops` outside of a string ends it too.
+    None where the answer ends inside of the value. One of `stops` outside of a string ends it too.
     """
     outside, begun = _outside(tuple(stops), gemma=gemma)
     reach = max(map(len, begun), default=0)
@@ -87,7 +87,7 @@ def string(tape: Tape, at: int, quote: str, *, escapes: bool = True) -> Reading[
 
 @lru_cache(maxsize=64)
 def _outside(stops: tuple[str, ...], *, gemma: bool) -> tuple[re.Pattern[str], frozenset[str]]:
-    """A pattern for whatever counts outside of strings, and all beginnings of it."""
+    """A pattern for stops, quotes and brackets, and all beginnings of stops and quotes."""
     quotes = GEMMA.quotes if gemma else ('"""', "'''", '"', "'")
     texts = [*sorted(stops, key=len, reverse=True), *quotes]
     begun = frozenset(text[:size] for text in texts for size in range(1, len(text)))

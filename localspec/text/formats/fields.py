@@ -26,11 +26,12 @@ from localspec.text.formats.tape import tokens
 _MAX_DEPTH = 8
 """Depth of nested elements that are enforced; a deeper value is JSON."""
 _LONGEST = 256
-"""Limit of a text's length that is enforced: each step of it is a state of an automaton."""
+"""The largest limit of a text's length that is enforced: each character takes a state of an
+automaton."""
 _ANY_KEY = r'[^<>"\n]{1,80}'
 _JSON_TYPES = "json|number|integer|boolean|array|object|null"
 _ODD_PATTERN = re.compile(r"\\[bB1-9pP]|\(\?|[|^$]")
-"""Patterns that mean something else between the marks of an element."""
+"""Parts of a pattern that would mean something else between the marks of an element."""
 
 
 @dataclass(slots=True)
@@ -44,7 +45,7 @@ class Fields:
     rules: list[str]
 
     def listed(self) -> str:
-        """The rule of all arguments as the schema has them, in any order where they are few."""
+        """The rule for the arguments that the schema names, in any order where they are few."""
         members = []
         needed = self.whole.get("required")
         for index, (key, wanted) in enumerate(typed.table(self.whole, "properties").items()):
@@ -55,7 +56,7 @@ class Fields:
         return f"{self.name}_f"
 
     def anything(self) -> str:
-        """Any elements."""
+        """Lark for any elements."""
         rule = f"{self.name}_any"
         self.rules.append(f"{rule}: {self._element(rule, _ANY_KEY, None)}")
         return f"({rule})*"
@@ -75,14 +76,14 @@ class Fields:
         return " | ".join(ways)
 
     def _is_more(self, wanted: Any, allowed: frozenset[str]) -> bool:
-        """Whether a value may be written as something else than a text."""
+        """Whether a value may be written in another form than as a text."""
         if "string" not in allowed or self.element.text_type or allowed & {"object", "array"}:
             return True
         limited = typed.choices(wanted, self.whole) is not None
         return limited and bool(allowed - {"string", "null"})
 
     def _filled(self, key: str, kind: str, value: str) -> str:
-        """An element with its value and closing mark."""
+        """Lark for an element with its value; `value` includes the closing mark."""
         made: list[str] = []
         tight = False
         for part in self.element.parts:
@@ -110,13 +111,13 @@ class Fields:
         return tokens(str(self.element.parts[place + 1]))
 
     def _value(self, rule: str, wanted: Any) -> str:
-        """A value that is no text, and the closing mark."""
+        """Lark for a value that is no text, and for the closing mark."""
         made = json_rule(with_definitions(wanted, self.whole))
         self.rules.append(f"{rule}_json: {made}")
         return " ".join([f"{BLANKS} {rule}_json", *self.spelling.marks("\n".join(self._closing()))])
 
     def _text(self, rule: str, wanted: Any) -> str:
-        """A text, and the closing mark."""
+        """Lark for a text, and for the closing mark."""
         first, *more = self._closing()
         before, rest = self.spelling.parted(first)
         behind = " ".join([*rest, *(mark for text in more for mark in self.spelling.marks(text))])
@@ -128,7 +129,7 @@ class Fields:
     # -- nested elements
 
     def tree(self) -> str:
-        """The rule of all arguments with elements for parts of objects and lists."""
+        """The rule for all arguments, with nested elements for parts of objects and lists."""
         return self._object(self.name, self.whole, 0)
 
     def _object(self, rule: str, wanted: Json, depth: int) -> str:
@@ -182,7 +183,7 @@ class Fields:
 
 
 def text_of(wanted: Any, whole: Json, mark: str, *, line: bool = False) -> str:
-    """Lark for the text of a string between marks, of which `mark` ends it."""
+    """Lark for the text of a string between marks; `mark` ends it."""
     around = r"/\n?/" if line else ""
     only = typed.choices(wanted, whole)
     if only is not None:
@@ -209,7 +210,7 @@ def _limits(wanted: Any, whole: Json) -> list[str]:
         if isinstance(pattern := given.get("pattern"), str):
             found += _searched(pattern)
     allowed = typed.types(wanted, whole)
-    if allowed & {"object", "array"}:  # a text that begins so is read as one
+    if allowed & {"object", "array"}:  # a text that begins with a bracket is read as one of them
         found.append(rf"([^ \t\r\n{{\[]{ANY})?")
     elif found and "null" in allowed:
         found = [f"{one}|null" for one in found]
@@ -217,7 +218,7 @@ def _limits(wanted: Any, whole: Json) -> list[str]:
 
 
 def _searched(pattern: str) -> list[str]:
-    """The pattern as one of the whole text; none where that is not the same."""
+    """The pattern as one that matches the whole text; none where it cannot be written so."""
     begins, ends = pattern.startswith("^"), pattern.endswith("$") and not pattern.endswith("\\$")
     inner = pattern[begins : len(pattern) - ends]
     if _ODD_PATTERN.search(inner):
@@ -227,7 +228,7 @@ def _searched(pattern: str) -> list[str]:
 
 
 def _options(wanted: Any, whole: Json, depth: int = 0) -> list[Json]:
-    """The schemas of which a value must match one."""
+    """The schemas of which a value must match one: the schema itself, or its alternatives."""
     if not isinstance(wanted, dict) or depth > _MAX_DEPTH:
         return []
     if isinstance(reference := wanted.get("$ref"), str):

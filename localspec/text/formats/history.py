@@ -76,10 +76,11 @@ def _call(call: Any, index: int) -> Json | None:
 
 
 def _asked(messages: Iterable[Message], reads: Reads) -> list[Message]:
-    """The conversation with a user in it, and without results that answer no call.
+    """The conversation with a user in it; results that answer no call become text.
 
-    Clients that shorten a history cut off calls whose results they keep; templates refuse these, or
-    leave them out. Some send a system message alone, which not every template shows.
+    Clients that shorten a history cut off calls whose results they keep; templates refuse such
+    results, or leave them out. Some clients send only a system message, which not every template
+    shows: it becomes a user's message.
     """
     turns: list[Message] = []
     for turn in messages:
@@ -157,7 +158,10 @@ def _results_behind(turns: Sequence[Message], index: int) -> list[int]:
 
 
 def _apart(turn: Message, reads: Reads) -> list[Message]:
-    """Text and calls in separate messages, where a template shows only one of them."""
+    """Text and calls in separate messages, where a template shows only one of them.
+
+    Where it shows either thoughts or text beside a call, both become one text.
+    """
     if not (turn.extra.get("tool_calls") and turn.content and reads.calls):
         return [turn]
     thought = turn.extra.get("reasoning_content")
@@ -233,10 +237,10 @@ def _merged(turns: Sequence[Message]) -> list[Message]:
 
 
 def _alternating(turns: Sequence[Message]) -> list[Message]:
-    """The conversation in which users and the assistant alternate, calls and results left aside.
+    """The conversation in which users and the assistant alternate; calls and results do not count.
 
-    It begins with a user; a user's message behind a result has an assistant's before it; and words
-    before a call are moved behind its result, where the assistant says more there.
+    It begins with a user's message. If two users' messages stand around a call, an assistant's is
+    inserted between them. If two of the assistant's do, the first is moved into the second.
     """
     found: list[Message] = []
     words: list[Message] = []
@@ -284,6 +288,6 @@ def _shaped_call(call: Json, reads: Reads) -> Json:
 
 
 def _nine(given: str) -> str:
-    """The id if it has nine characters, or nine digits that replace it."""
+    """The id if it is nine letters and digits, else nine digits made of it."""
     fits = len(given) == _ID_LETTERS and given.isascii() and given.isalnum()
     return given if fits else f"{zlib.crc32(given.encode()) % 10**_ID_LETTERS:0{_ID_LETTERS}d}"

@@ -1,7 +1,7 @@
 """Makes the Lark grammar of answers that are restricted to the offered functions.
 
-It allows each way in which `reading.py` finds a call of the family, in tidy spelling, and no call
-whose arguments do not obey their schema.
+It allows calls in each way in which `reading.py` finds one of the family, in tidy spelling, if
+their arguments obey the schema.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from localspec.types import Token
 
 
 def grammar(form: Format, offer: Offer, tokens: Mapping[str, Token]) -> str:
-    """Lark for answers with calls of the offer; with text only where no call is forced.
+    """Lark for answers that call offered functions; with text only where no call is forced.
 
     `tokens` maps marks to single tokens of the vocabulary, which no characters can spell.
     """
@@ -99,7 +99,7 @@ class _Answer:
             self.rules.append("answer: words")
 
     def _calls(self, starts: Sequence[Start]) -> str:
-        """Calls and nothing else."""
+        """Lark for calls and nothing else."""
         one = " | ".join(f"{bounded(GAP + start.pattern)} {start.behind}" if start.pattern
                          else f"{BLANKS} {start.behind}" for start in starts)  # fmt: skip
         betweens = {way.between.strip(BLANK) for way in self.form.ways if not way.opening} - {""}
@@ -129,7 +129,7 @@ class _Answer:
         self.rules.append(f"words: {made}")
 
     def _up_to(self, name: str, starts: Sequence[Start], text: str) -> str:
-        """The rule `name` of a text up to where calls begin, and these; "" if none begin."""
+        """Add the rule `name`: a text up to where calls begin, and the calls; "" without starts."""
         behind: dict[str, list[str]] = {}
         for start in starts:
             behind.setdefault(start.pattern, []).append(start.behind)
@@ -145,7 +145,7 @@ class _Answer:
         return name if ways else ""
 
     def _own_marks(self) -> list[str]:
-        """Single tokens that words may contain, and thoughts that may begin anywhere."""
+        """Lark for single tokens that words may contain, and for thoughts that begin anywhere."""
         single = self.spelling.single
         marks = [mark for pair in self.form.words for mark in (pair.opening, pair.closing)]
         texts = [mark.strip(BLANK) for mark in (*marks, *self.form.dropped)]
@@ -162,9 +162,10 @@ class _Answer:
         return self.form.thoughts if self.offer.thinks or self.offer.thinking else ()
 
     def _thought(self, name: str, pairs: Iterable[Pair]) -> bool:
-        """The rule `name` of thoughts to their mark; True with `name`_end of those that calls end.
+        """Add the rule `name` for thoughts up to their closing mark.
 
-        Thoughts may speak of a call: where a mark comes behind it, it was none.
+        True if there is also `name`_end, for thoughts that calls end. Thoughts may mention a call:
+        one that a closing mark follows was only mentioned.
         """
         closings = list(dict.fromkeys(pair.closing.strip(BLANK) for pair in pairs))
         marks = [*map(escaped, closings)]
@@ -191,7 +192,7 @@ class _Answer:
         return True
 
     def _closed(self, text: str, closings: Sequence[str]) -> str:
-        """A text up to one of the marks, in Lark, with the terminals that it needs."""
+        """Lark for a text up to one of the marks; adds the terminals that it needs."""
         ways = []
         for index, closing in enumerate(closings):
             before, rest = self.spelling.parted(closing)

@@ -9,8 +9,8 @@ from localspec.text.formats.parts import Format, Hole, Way
 from localspec.text.formats.tape import BLANK
 
 _LETTERS = 3
-"""Least characters of a mark that begins like a word: a cut answer may end with fewer of them by
-chance."""
+"""The fewest characters that count as the beginning of a mark that begins like a word: a cut answer
+may end with fewer of them by chance."""
 
 
 def opening(way: Way) -> str:
@@ -22,7 +22,7 @@ def opening(way: Way) -> str:
 
 
 def likeness(form: Format) -> str:
-    """A format in words: several families may write as the one that it is named after."""
+    """A format in words; "like", because several families may write as the one that names it."""
     begins = f"calls begin with {opening(form.ways[0])}" if form.ways else ""
     like = "" if form.name == "generic" else f"like {form.name}'s"
     return ": ".join(filter(None, (like or form.name, begins)))
@@ -53,7 +53,7 @@ def closings(way: Way) -> list[str]:
 
 
 def searched(marks: Sequence[str]) -> tuple[re.Pattern[str] | None, frozenset[str]]:
-    """A pattern for any of the marks, and for a beginning of one at the end of the text."""
+    """A pattern for any of the marks, and all beginnings of marks, which `unfinished` looks for."""
     texts = sorted({mark for mark in marks if mark}, key=len, reverse=True)
     if not texts:
         return None, frozenset()

@@ -47,7 +47,7 @@ class _Messages:
         says = (
             f"{says} {offer.text_rule} ({self._closings()})?" if offer.text_rule else f"{says} said"
         )
-        # An unsure model would begin message after message before it writes what it must.
+        # An unsure model would begin message after message before it writes the one that it must.
         once = " ".join(f"({one})?" for one in before) if offer.text_rule else ""
         first = once or f"({' | '.join(before)})*"
         if not offer.functions:
@@ -84,12 +84,12 @@ class _Messages:
         self.rules.append(f"call: {' | '.join(made)}")
 
     def _block(self) -> list[str]:
-        """Calls in the body of a message, as a way of the family writes them."""
+        """Lark for calls in the body of a message, one for each way to begin them."""
         return [f"{BLANKS if not one.pattern else f'/{escaped(one.pattern)}/'} {one.behind}"
                 for one in self.starts.of_words()]  # fmt: skip
 
     def _around(self, head: str, name: str) -> tuple[str, str]:
-        """A head up to its function's name and what follows it, in Lark."""
+        """Lark for a head up to its function's name, and for the head's rest."""
         place = _CALLED.search(head)
         if place is None:
             raise ValueError("this head has no place for a name")
@@ -101,7 +101,7 @@ class _Messages:
         return " ".join([*before, called]), self._exact(head[place.end() :])
 
     def _agains(self) -> list[str]:
-        """Ends of a message with the beginning of the next one."""
+        """Texts that end a message and begin the next one; the last of them only begins it."""
         closing = next(one for one in self.heads.closings if self.heads.again.startswith(one))
         begin = self.heads.again.removeprefix(closing)
         return [*(one + begin for one in self.heads.closings), begin]
@@ -113,7 +113,7 @@ class _Messages:
         return " ".join(self.spelling.exact(text))
 
     def _ended(self, text: str, ends: list[str] | tuple[str, ...]) -> str:
-        """A text up to one of the ends, with the terminals that it needs."""
+        """Lark for a text up to one of the ends; adds the terminals that it needs."""
         ways = []
         for end in ends:
             before, rest = self.spelling.parted(end)

@@ -1,4 +1,4 @@
-"""Arguments in Lark that are not JSON: in Python's or in Gemma's notation."""
+"""Makes Lark for arguments in Python's or in Gemma's notation."""
 
 from __future__ import annotations
 

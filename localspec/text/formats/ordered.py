@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 MOST_ORDERED = 5
-"""Fields that may come in any order: that takes a rule for each set of them, 32. More come in the
-order of their schema, which models keep to."""
+"""The most fields that may come in any order: this takes a rule for each set of them, 32 for five.
+More fields come in the order of their schema, which models keep to."""
 
 
 class Member(NamedTuple):
@@ -18,7 +18,7 @@ class Member(NamedTuple):
 
 
 def ordered(prefix: str, members: Sequence[Member], comma: str, other: str = "") -> list[str]:
-    """The rule `prefix` for the fields, and those that it needs.
+    """The rule `prefix` for the fields, and the rules that it needs.
 
     `comma` is Lark for what separates two; "" for nothing. `other` is Lark for any further field.
     """
@@ -37,13 +37,13 @@ def ordered(prefix: str, members: Sequence[Member], comma: str, other: str = "")
         ways += ['""'] if needed & seen == needed else []
         return f"{name}: {' | '.join(ways)}"
 
-    # Behind another field the empty set is a second one: a comma has to come.
+    # Behind an `other` field a comma must come even if no known field has: this takes a rule more.
     sets = range(0 if other else 1, 1 << len(members))
     return [rule(prefix, 0, ""), *(rule(f"{prefix}_s{seen}", seen, comma) for seen in sets)]
 
 
 def _in_order(prefix: str, members: Sequence[Member], comma: str, other: str) -> list[str]:
-    """Rules by the field that comes next: one before any field was there, one behind some."""
+    """Two rules for each field that may come next: `_n` before any field has come, `_m` after."""
     last = len(members)
     more = f"{comma} {other}".strip()
     rules = [f"{prefix}_n{last}: {f'({other} ({more})*)?' if other else chr(34) * 2}"]

@@ -47,7 +47,7 @@ ARGUMENTS = frozenset({Hole.OBJECT, Hole.NOTED, Hole.KEYWORDS, Hole.ELEMENTS, Ho
 
 @dataclass(frozen=True, slots=True)
 class Maybe:
-    """A mark, or marks around a hole, that models may write and `writing` leaves out."""
+    """An optional mark, or marks around a hole; `writing.marks_written` says which are written."""
 
     parts: tuple[str | Hole, ...]
 
@@ -60,8 +60,8 @@ class Element:
     """The notation of one argument: `parts` contain KEY and VALUE.
 
     `line`: one line break at each end of a value belongs to the marks. `cdata`: a value may stand
-    in CDATA sections, in which marks are words. With a TYPE hole, strings
-    have the type `text_type` and other values `other_type` ("json" stands for the JSON type).
+    in CDATA sections, in which marks are plain text. With a TYPE hole, strings have the type
+    `text_type` and other values `other_type`, where "json" stands for the name of any JSON type.
     """
 
     parts: tuple[str | Hole, ...]
@@ -77,8 +77,8 @@ class Way:
 
     `opening` and `closing` are around consecutive calls, `between` is between two. `known`: the
     marks are ambiguous, so only names of offered functions count. `first`: a call may begin only
-    at the beginning of the answer, or after its thoughts. `quote`: around strings of NOTED.
-    `odd`: it is read, but no grammar allows it.
+    at the beginning of the answer, or after its thoughts. `keys` are those of a CALL for name and
+    arguments, `quote` is around strings of NOTED. `odd`: it is read, but no grammar allows it.
     """
 
     call: tuple[Part, ...]
@@ -97,8 +97,8 @@ class Way:
 class Pair:
     """Marks around thoughts or text.
 
-    `own`: the marks occur in no language and count anywhere, not only at the beginning of a part
-    of the answer.
+    `own`: the marks occur in no ordinary text and count anywhere, not only at the beginning of a
+    part of the answer.
     """
 
     opening: str
@@ -113,9 +113,9 @@ class Heads:
     A head begins with one of `begins`, or, because a prompt may end inside of a head, the answer
     begins with one of `goes_on`; `ends` closes it. `call` is a pattern for the name of a called
     function, `thought` one for thoughts; all other messages are text. A message ends with one of
-    `closings`, or with the next head. The other fields are heads as a grammar requires them: of
-    thoughts, of text before a call, of the answer, and of a call of {name}, `also` further ones of
-    a call; `again` ends a message and begins the next one.
+    `closings`, or with the next head. The other fields are heads as a grammar requires them:
+    `thinks` of thoughts, `before` of text before a call, `says` of the answer, `calls` of a call of
+    {name}, and `also` further ones of a call. `again` ends a message and begins the next one.
     """
 
     begins: tuple[str, ...]
@@ -137,18 +137,19 @@ class Format:
     """How the models of a family write.
 
     Args:
-        name: What it is called in `status`, after one of the families that write so.
+        name: Its name in `status`: one of the families that write so.
         ways: How calls are written; the first is the template's own, others are read as well.
         thoughts: Marks around thoughts; the first are those that are written.
-        thinks: The models think, although their template writes no mark of it.
-        words: Marks around words, of families that have some.
-        dropped: Marks that say nothing here.
-        heads: Of messages, for families that write such.
-        signs: Texts of which a template of this family holds one, where rendering shows no call.
+        thinks: The models think, although their template writes no mark of thoughts.
+        words: Marks around the answer's text, where the family has them.
+        dropped: Marks that mean nothing to a reader and are left out.
+        heads: Heads of messages, where the family has them.
+        signs: Texts by which the family is known where rendering shows no call: its template holds
+            one of them.
         offers: Signs count only in a template that shows functions.
         marks: Texts that may be one token of a vocabulary and are part of a longer mark here.
-        ids: "openai", or "nine" for letters and digits as Mistral's templates demand them.
-        pretends: Names that stand for "no function" and are no calls.
+        ids: "openai", or "nine" for nine letters and digits, as Mistral's templates demand.
+        pretends: Function names that mean "no function": a call of one of them is no call.
     """
 
     name: str

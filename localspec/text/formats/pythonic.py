@@ -1,7 +1,7 @@
 """Reads the arguments of a call in Python, with Python's own parser.
 
-For what `values.py` does not read: strings in parts and with prefixes, other bases, `**{...}`,
-`dict(...)`, sets, comments. Nothing is evaluated.
+This is for notations that `values.py` does not read: strings in parts and with prefixes, other
+bases, `**{...}`, `dict(...)`, sets, comments. Nothing is evaluated.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import Any
 
 _MOST_SIGNS = 400
-"""Brackets and signs in the text: Python's parser recurses on each, deep in C."""
+"""The most brackets and signs in the text: Python's parser recurses on each of them, in C."""
 _WORDS = {"true": True, "false": False, "null": None}
 _PLAIN = (str, int, float, bool, type(None))
 

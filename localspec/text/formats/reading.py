@@ -29,9 +29,9 @@ def reading(tape: Tape, form: Format, offer: Offer) -> Reading[None]:
 
 
 def words_alone(tape: Tape, form: Format, offer: Offer) -> Reading[None]:
-    """Turn an answer without calls into words, and the thoughts that it may begin with.
+    """Turn an answer without calls into words, and the thoughts with which it may begin.
 
-    Some models think although their template says nothing of it; words are passed on unchanged.
+    Some models think although their template does not mention thoughts. Words stay unchanged.
     """
     begin = yield from tape.blank(0)
     for pair in form.thoughts:
@@ -81,7 +81,7 @@ class _Reading:
         return None
 
     def _unannounced(self) -> Reading[None]:
-        """Take thoughts at the beginning, although the template says nothing of any."""
+        """Take thoughts at the beginning, although the template does not mention thoughts."""
         for pair in self.form.thoughts:
             if (yield from self._take(pair.opening)):
                 return (yield from self._thoughts([pair.closing]))
@@ -180,7 +180,7 @@ class _Reading:
             if found and (tape.ended or len(tape.text) - held > found.start()):
                 tape.look()
                 tape.give(kind, len(tape.text[: found.start()].rstrip(BLANK)))
-                return found[0]  # and no longer one, which could still come
+                return found[0]  # a longer mark can no longer begin there
             if tape.ended:
                 if tape.cut and held and is_mark(tape.text, held, tape.last):
                     tape.give(kind, len(tape.text[: len(tape.text) - held].rstrip(BLANK)))
@@ -205,7 +205,7 @@ class _Reading:
             tape.give("markup", at + len(mark))
             yield from self._blanks()
             return True
-        short = False  # what one way waits for is not over because another one ends
+        short = False  # whether any of the ways might still find its call in a longer answer
         for way in self._runs.ways:
             tape.short = False
             begins = not way.first and mark in (opening(way), inner_mark(way))
@@ -221,7 +221,7 @@ class _Reading:
     # -- thoughts
 
     def _thoughts(self, closings: Sequence[str]) -> Reading[None]:
-        """Take thoughts to their end. A complete call in thoughts without an end ends them."""
+        """Take thoughts to their closing mark, or to a complete call that no such mark follows."""
         tape = self.tape
         yield from self._blanks()
         called = [mark for mark in self._runs.openings if mark != "{"]
@@ -279,7 +279,7 @@ class _Reading:
                 if tape.cut and self._is_head():
                     return tape.give("markup", len(tape.text))
                 begun = (one for one in heads.begins if tape.text.startswith(one))
-                tape.give("content", len(next(begun, "")))  # the beginning of no head is words
+                tape.give("content", len(next(begun, "")))  # a mark that begins no head is words
                 yield from self._body("content")
                 continue
             text = tape.text[:head]

@@ -57,10 +57,10 @@ class Reads:
     are shown, at the beginning and later; `system_alone`: one without any other message. `empty`:
     an answer may have no content. `calls`, `results`: calls and their results are shown.
     `objects`: arguments are objects. `several`: all calls of one message are shown. `beside`:
-    calls are shown after text in the same message. `needs_system`: functions are only shown with a
-    system message. `alternates`: no role may come twice in a row. `short_ids`: ids have nine
-    letters. `null`: a message with calls only has null as its content. `thought`: the field of
-    thoughts; "" if none is read. `one_text`: a call has either thoughts or text beside it.
+    calls are shown after text in the same message. `tools`: functions are shown; `needs_system`:
+    only with a system message. `alternates`: no role may come twice in a row. `short_ids`: ids have
+    nine letters. `null`: the content of a message with nothing but calls is null. `thought`: the
+    field of thoughts; "" if none is read. `one_text`: a call has either thoughts or text beside it.
     """
 
     parts: frozenset[str] = frozenset()
@@ -137,9 +137,9 @@ class _Probe:
     broken: str = ""
     """The reason why the template cannot render anything."""
     own: bool = False
-    """Whether it writes calls of the history."""
+    """Whether the template writes calls of the history."""
     _call: str = ""
-    """The text that it wrote for one call."""
+    """The text that the template wrote for one call."""
     _reads: Reads = field(default_factory=Reads)
 
     def form(self) -> tuple[Format, str, str]:
@@ -182,7 +182,7 @@ class _Probe:
         self._set(system_alone=self._has(alone, SYSTEM) and self._has(alone, SYSTEM, tools=TOOLS))
         turns = [*user, Message("assistant", SAID)]
         late = [*turns, Message("system", LATER), Message("user", AGAIN)]
-        both = [system[0], *late] if self._reads.system else late  # some show the last one only
+        both = [system[0], *late] if self._reads.system else late  # some show only the last of two
         texts = [one.content for one in both if one.role != "assistant"]
         self._set(late_system=self._has(both, *texts) and self._has(both, *texts, tools=TOOLS))
         self._set(alternates=not self._has([*user, Message("user", AGAIN)], USER, AGAIN))
@@ -190,9 +190,10 @@ class _Probe:
         self._set(empty=self._has(silent, USER, AGAIN))
 
     def _probe_parts(self, role: str, text: str) -> None:
-        """Find whether a role's content is a list: a text is not shown, and one in a part is.
+        """Find whether a role's content is a list: text alone is not shown, and text in a part is.
 
-        Where neither is shown, the template wants more around it: the role reads as users do.
+        Where neither is shown, the template wants more messages around this one. The role is then
+        taken to have the same kind of content as users.
         """
         fields = _result_fields(_SHORT_ID) if role == "tool" else {}
         one, user = Message(role, text, fields), Message("user", USER)

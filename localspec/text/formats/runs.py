@@ -78,7 +78,7 @@ class Runs:
                     self._fence = True
                     return True
         if tape.ended and tape.cut and self._begins_call(tape.text[place:]):
-            tape.give("markup", len(tape.text))  # and the call in it, whose fence is missing
+            tape.give("markup", len(tape.text))  # the fence, and the call that was cut in it
         return False
 
     def _begins_call(self, text: str) -> bool:
@@ -87,7 +87,7 @@ class Runs:
         return any(text.startswith(mark) or mark.startswith(text) for mark in marks)
 
     def end(self, mark: str, at: int) -> Reading[int | None]:
-        """The place after known calls that begin with `mark` at `at`; None without any."""
+        """The place after calls of offered functions that begin with `mark` at `at`; or None."""
         short = False
         for way in self.ways:
             if not way.first and mark in (opening(way), inner_mark(way)):
@@ -195,7 +195,10 @@ class Runs:
         return end if char == "`" or (tape.cut and not char) else None
 
     def _spoken(self, way: Way, at: int, found: Found) -> Reading[bool]:
-        """Whether a call is only mentioned in text: it has no mark of its own, or is unknown."""
+        """Whether a call is only mentioned in text.
+
+        Only one without a mark of its own, or of an unknown function, can be.
+        """
         tape = self.tape
         before = tape.text[at - 1] if at else tape.last
         unmarked = opening(way) == "{"
@@ -214,7 +217,7 @@ class Runs:
         return words and (unmarked or bool(before.strip()) or place > found.end)
 
     def _is_undecided(self, way: Way, at: int, found: Found) -> bool:
-        """Whether a limit cut the line off in which an object may be a call or be spoken of."""
+        """Whether a limit cut a line in which an object may be a call or only be mentioned."""
         tape = self.tape
         before = (tape.text[:at].rstrip(" \t") or tape.last)[-1:]
         inside = opening(way) == "{" and before not in ("", "\n", "\r")

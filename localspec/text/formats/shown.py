@@ -26,9 +26,9 @@ def tools(functions: Sequence[Json]) -> list[Json]:
 def plainer(given: Sequence[Json]) -> list[Json]:
     """The tools with schemas that any template can walk.
 
-    Each value has one type and a description that is a text; an object says what its other
-    properties are. Some templates have no case for the rest of JSON Schema: for `["string",
-    "null"]` Hermes' and Command R+'s recurse without end.
+    Each value has a single type; an object says what its other properties are. Some templates have
+    no case for the rest of JSON Schema: Hermes' and Command R+'s recurse without end at the type
+    `["string", "null"]`.
     """
     return [{**tool, "function": _plainer(tool["function"])} for tool in given]
 
@@ -36,7 +36,7 @@ def plainer(given: Sequence[Json]) -> list[Json]:
 def _function(one: Json) -> Json:
     first: Json = {key: one[key] for key in ("name", "description") if key in one}
     whole = typed.parameters(one)
-    fields = typed.table(whole, "properties")  # JSON Schema has true for {}, templates have not
+    fields = typed.table(whole, "properties")  # JSON Schema allows true for {}, templates do not
     shown = {name: inner if isinstance(inner, dict) else {} for name, inner in fields.items()}
     parameters = {"type": "object", **whole, "properties": shown}
     rest = {key: value for key, value in one.items() if key not in (*first, "parameters", "strict")}

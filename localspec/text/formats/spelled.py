@@ -1,4 +1,4 @@
-"""Marks, blanks and fixed texts in Lark: by single tokens where a vocabulary has them."""
+"""Writes marks, blanks and fixed texts in Lark: as single tokens where a vocabulary has them."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from localspec.text.formats.tape import tokens
 from localspec.types import Token
 
 GAP = r"[ \t\r\n]*"
-"""Blanks that a reader skips, in a pattern of what begins calls."""
+"""Blanks that a reader skips, in a pattern for the beginning of calls."""
 _BLANK = r" |\n{1,2}( {0,12}|\t{0,3})"
 SOME = f"({_BLANK})?"
-"""Blanks where nothing but a call may come: an unsure model writes all that it may."""
+"""Blanks where only a call may come; they are few, as an unsure model writes all that it may."""
 BLANKS = f"/{_BLANK}/?"
 ANY = r"(?s:.*)"
 _JSON = {"whitespace_pattern": _BLANK, "lenient": True}
@@ -69,13 +69,13 @@ class Spelling:
 
 
 def escaped(text: str) -> str:
-    """A text within a regular expression of Lark."""
+    """A text, escaped for a regular expression of Lark."""
     odd = {"\n": r"\n", "\r": r"\r", "\t": r"\t", "\x7f": r"\x7f"}
     return "".join(f"\\{char}" if char in _SPECIAL else odd.get(char, char) for char in text)
 
 
 def bounded(pattern: str) -> str:
-    """Lark for a pattern where only a call may come."""
+    """Lark for a pattern where only a call may come: with few blanks."""
     return f"/{pattern.replace(GAP, SOME)}/"
 
 
@@ -92,7 +92,7 @@ def spaced(parts: Iterable[str]) -> str:
 def without(patterns: Iterable[str]) -> str:
     """Lark for any text in which none of the patterns occurs.
 
-    A complement alone allows all to llguidance 1.9; as a part of an intersection it counts.
+    llguidance 1.9 takes a complement alone as any text; within an intersection it has its meaning.
     """
     found = "|".join(dict.fromkeys(patterns))
     return f"/{ANY}/ & ~/{ANY}({found}){ANY}/" if found else f"/{ANY}/"

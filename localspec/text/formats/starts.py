@@ -1,7 +1,7 @@
 """Where calls begin in an answer: the marks of each way, and the calls behind them, in Lark.
 
-A lexer reads words up to where a call begins, and never looks back. So all beginnings that a reader
-would try are left out of the words, and behind each there has to be a call.
+A lexer reads words up to where a call begins, and never goes back. So words contain no beginning of
+a call that a reader would try, and behind each such beginning a call must follow.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ _MORE = f"({GAP},{GAP}{_FIELD})?"
 _GIVEN = rf'"({"|".join(ARGUMENT_KEYS)})"{GAP}:{GAP}'
 _OBJECT = rf"{GAP}\{{"
 _MANY = 16
-"""Functions up to which each may begin a call by its name alone, in each way: that takes a pattern
-for each, and with 40 of them llguidance gives up."""
+"""The most functions of which each may begin a call by its name alone, in each way. This takes a
+pattern for each function, and with 40 of them llguidance gives up."""
 _OPENED, _NAMED = "_opened", "_named"
-"""The parts of a call that its beginning holds: a bracket, or all up to the name and its mark."""
+"""How much of a call its beginning has read: the bracket, or all up to the mark behind the name."""
 
 
 class Start(NamedTuple):
-    """A beginning of calls: a pattern of what begins them, and Lark for what follows it.
+    """A beginning of calls: a pattern for it, and Lark for the text behind it.
 
-    `alone`: it counts at the beginning of a part of the answer only.
+    `alone`: it counts only at the beginning of a part of the answer.
     """
 
     pattern: str
@@ -44,7 +44,10 @@ class Start(NamedTuple):
 
 
 class _Begun(NamedTuple):
-    """A way, and its marks up to where calls differ; `whole` if its opening is among them."""
+    """A way, and its marks up to the first part that differs between calls.
+
+    `whole`: the way's opening is among them.
+    """
 
     way: Way
     marks: list[str]
@@ -84,7 +87,11 @@ class Starts:
         return [one for begun in self._allowed() for one in self._in_words(begun)]
 
     def of_thoughts(self) -> list[Start]:
-        """The beginnings of calls that end thoughts; a mark alone is often only spoken of there."""
+        """The beginnings of calls that end thoughts.
+
+        Thoughts often only mention a mark. So a mark that is no single token counts only together
+        with more of a call.
+        """
         found: list[Start] = []
         for begun in self._allowed():
             way, marks, _ = begun
@@ -102,7 +109,7 @@ class Starts:
         return found
 
     def not_words(self) -> list[str]:
-        """Patterns of all that a reader of words would take for a call's beginning."""
+        """Patterns of all that a reader would take for a call's beginning within words."""
         found = [self._first(marks) for way, marks, _ in self._ways() if marks and not way.known]
         for way, marks, _ in self._ways():
             if way.known and _opens(way) in (Hole.CALL, Hole.PAIR):
@@ -112,7 +119,10 @@ class Starts:
         return found
 
     def _allowed(self) -> Iterator[_Begun]:
-        """The ways that are allowed: where functions are many, not those that need each name."""
+        """The ways that the grammar allows.
+
+        With many functions these are the family's own, and those that do not need each name.
+        """
         many = len(self._called) > _MANY
         own = self.form.ways[:1]
         for begun in self._ways():
@@ -120,33 +130,36 @@ class Starts:
                 yield begun
 
     def _ways(self) -> Iterator[_Begun]:
-        """Each way with its marks, and once more without its opening where a call has a mark."""
+        """Each way with its marks, and again without its opening if calls have their own mark."""
         seen: list[list[str]] = []
         for way in self.form.ways:
             if not self._callable(way):
                 continue
             inner = [one for part in _lead(way) for one in tokens(part)]
             yield _Begun(way, [*tokens(way.opening), *inner], whole=True)
-            if inner_mark(way) and inner not in seen:  # a reader tries the first way that has it
+            if inner_mark(way) and inner not in seen:  # a reader tries the first way with this mark
                 seen.append(inner)
                 yield _Begun(way, inner, whole=False)
 
     def _callable(self, way: Way) -> list[int]:
-        """The functions that this way can call: it may have no place for arguments."""
+        """The functions, by index, that this way can call: some have no place for arguments."""
         takes = any(part in ARGUMENTS or part in (Hole.CALL, Hole.PAIR) for part in way.call)
         return [at for at, one in enumerate(self._arguments) if takes or one.may_be_empty]
 
     def _shared(self, marks: Sequence[str]) -> bool:
-        """Whether the first mark alone begins a call: a single token, or one that others have."""
+        """Whether the first mark alone begins a call.
+
+        It does if it is a single token, or the first mark of a way whose marks are unambiguous.
+        """
         firsts = [marks[0] for way, marks, _ in self._ways() if marks and not way.known]
         return not self.spelling.is_text(marks[0]) or marks[0] in firsts
 
     def _first(self, marks: Sequence[str]) -> str:
-        """The pattern of a mark; one that begins as a word is as long as it can be."""
+        """The pattern of the first mark; of all marks if the first begins like a word."""
         return _joined(marks) if marks[0][0].isalpha() else escaped(marks[0])
 
     def _in_words(self, begun: _Begun) -> Iterator[Start]:
-        """The beginning by a mark, with a function's name where the mark says too little."""
+        """The beginning by marks or, where these are ambiguous, one by each function's name."""
         way, marks, _ = begun
         if not marks or (way.known and not self._shared(marks)):
             yield from self._by_name(begun)
@@ -188,7 +201,10 @@ class Starts:
         return rf"""["']({key})["']{GAP}:{GAP}["']{name}["']"""
 
     def _named(self, way: Way, marks: Sequence[str], names: str, *, ends: bool = True) -> str:
-        """The pattern of a name and the mark behind it, or `{{` where there is none."""
+        """The pattern of the marks, a name, and the mark behind it.
+
+        A `known` way without such a mark has `{` in its place if `ends`, and blanks if not.
+        """
         behind = _behind_name(way)
         text = tokens(behind)[0] if behind.strip(BLANK) else ""
         if text and not self.spelling.is_text(text):
@@ -205,9 +221,9 @@ class Starts:
         return self._arguments[at].json()
 
     def _run(self, begun: _Begun, only: int | None = None, taken: str = "") -> str:
-        """Calls behind their first mark, up to the mark that ends all of them.
+        """Lark for calls behind their beginning, up to the mark that ends all of them.
 
-        `taken` was read of the first call, which is one of the function `only` if that is given.
+        `taken` says how much of the first call was read. With `only`, it calls that function.
         """
         way, _, whole = begun
         first = self._any_call(way, taken) if only is None else self._call(way, only, taken)
@@ -224,7 +240,7 @@ class Starts:
         return " ".join(part for part in (first, more, closing) if part)
 
     def _any_call(self, way: Way, taken: str = "") -> str:
-        """The rule of a call of any function, behind its lead and what was `taken` of it."""
+        """The rule for the rest of any call, after its leading marks and what was `taken` of it."""
         name = f"w{self.form.ways.index(way)}{taken}"
         if name not in self._made:
             self._made.add(name)
@@ -233,7 +249,7 @@ class Starts:
         return name
 
     def _call(self, way: Way, at: int, taken: str) -> str:
-        """The rule of a call of one function, behind its lead and what was `taken` of it."""
+        """The rule for the rest of one function's call, as in `_any_call`."""
         name = f"w{self.form.ways.index(way)}{taken}_{at}"
         if name not in self._made:
             self._made.add(name)
@@ -243,7 +259,7 @@ class Starts:
     def _parts(self, way: Way, at: int, taken: str) -> str:
         made: list[str] = []
         parts = [*way.call[len(_lead(way)) :]]
-        if taken == _NAMED and Hole.NAME in parts:  # and the mark behind it
+        if taken == _NAMED and Hole.NAME in parts:  # the name and the mark behind it were read
             parts = parts[parts.index(Hole.NAME) + 1 :]
             behind = tokens(_behind_name(way))
             if behind and self.spelling.is_text(behind[0]):
@@ -269,7 +285,7 @@ class Starts:
         return _ID if part is Hole.ID else self._arguments[at].of(part, way)
 
     def _object(self, way: Way, at: int, taken: str) -> str:
-        """The rule of a JSON object of name and arguments, behind what was `taken` of it."""
+        """The rule for the rest of a JSON object of name and arguments, behind what was `taken`."""
         pair = Hole.PAIR in way.call
         rule = f"o{at}{taken}{'_pair' if pair else ''}"
         if rule not in self._made:
@@ -291,7 +307,7 @@ class Starts:
         return [f"{bounded(f'{key}{GAP}:{GAP}')} {given.json()} /{SOME}\\}}/"]
 
     def _named_object(self, name: str, given: Arguments, taken: str) -> list[str]:
-        """An object with the name before the arguments, or without any."""
+        """An object with the name before the arguments, or without arguments."""
         begin = {"": f"{_OBJECT}{GAP}", _OPENED: GAP, _NAMED: ""}[taken]
         head = f"{begin}{_FIELDS}{_key(name)}" if taken != _NAMED else ""
         closing = bounded(rf"{_MORE}{GAP}\}}")
@@ -307,7 +323,7 @@ def _key(name: str) -> str:
 
 
 def _lead(way: Way) -> list[str]:
-    """The marks of a call before its first part that differs."""
+    """The marks of a call before its first hole or optional part."""
     found: list[str] = []
     for part in way.call:
         if not isinstance(part, str):
@@ -317,7 +333,7 @@ def _lead(way: Way) -> list[str]:
 
 
 def _opens(way: Way) -> Hole | None:
-    """The first part of a call that differs from function to function."""
+    """The first hole of a call; None if it has none."""
     return next((part for part in way.call if isinstance(part, Hole)), None)
 
 

@@ -422,7 +422,8 @@ FORMATS = (
     ),
     Format("hermes", (TAGGED, CODER, *LOOSE), signs=("<tool_call>",)),
 )
-"""In the order of trying: the first that reads back what a template wrote is taken."""
+"""Of formats that read a template's call equally well, and of those whose signs its source holds,
+the first one is taken."""
 
 GENERIC = Format("generic", (TAGGED, CODER, *LOOSE))
-"""For templates without functions: the system message describes them."""
+"""The format for templates that show no functions: the system message describes these."""

@@ -1,8 +1,8 @@
 """The incoming text of an answer, and the pieces that a reader makes of it.
 
 A reader is a generator: it reads as if the whole answer were there, and yields where it has to
-wait for more. So its result cannot depend on how the text was cut. Every character of the answer
-becomes part of exactly one piece, in order.
+wait for more. So its result cannot depend on the parts in which the text came. Every character of
+the answer becomes part of exactly one piece, in order.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from functools import lru_cache
 from typing import Literal, NamedTuple, TypeAlias, TypeVar
 
 Kind: TypeAlias = Literal["content", "reasoning", "call", "arguments", "markup"]
-"""Of a piece: words for the user, thoughts, the name of a function that is called, its arguments in
-JSON, or what only marks where these begin and end."""
+"""The kind of a piece: words for the user, thoughts, the name of a function that is called, its
+arguments in JSON, or marks around these."""
 
 Result = TypeVar("Result")
 Reading: TypeAlias = Generator[None, None, Result]
@@ -30,7 +30,8 @@ _TICKS = re.compile("`+|[^`]+")
 FENCE = "```"
 """The mark of a code fence, which may have more backticks."""
 _MOST_LOOKS = 64
-"""Looks at one place without taking anything: a mark is tried as a few things, not as so many."""
+"""The most looks at one place without taking anything. A mark is tried in only a few ways: a
+reading that looks more often would never end."""
 
 
 class Piece(NamedTuple):
@@ -51,23 +52,23 @@ class Tape:
         self.text = ""
         self.ended = False
         self.cut = False
-        """The answer did not end by itself: what it began may be without an end."""
+        """The answer was ended by a limit: its last part may have no end."""
         self.short = False
-        """Something that was looked for could still have come, had the answer gone on."""
+        """Something that was looked for might have come, had the answer gone on."""
         self.last = ""
         """The character that was taken last."""
         self.fenced = False
-        """Words were taken that opened a code fence, and did not close it."""
+        """The words taken so far have opened a code fence and not closed it."""
         self.pieces: list[Piece] = []
         self._ticks = 0
         self._said = self._apart = False
         self._taken = self._looked = self._looks = 0
 
     def look(self) -> None:
-        """Note that a reading looks at this place once more.
+        """Count one more look of a reading at this place.
 
         Raises:
-            ValueError: it does so again and again and takes nothing, so it would never end.
+            ValueError: the reading looks again and again and takes nothing: it would never end.
         """
         self._looks = self._looks + 1 if self._looked == self._taken else 0
         self._looked = self._taken
@@ -75,7 +76,7 @@ class Tape:
             raise ValueError("a reading that takes nothing")
 
     def give(self, kind: Kind, count: int, text: str | None = None) -> None:
-        """Make a piece of the next `count` characters; its content is `text` or themselves."""
+        """Make a piece of the next `count` characters; its text is `text`, else the characters."""
         raw, self.text = self.text[:count], self.text[count:]
         if raw:
             self._taken += len(raw)
@@ -87,7 +88,7 @@ class Tape:
             self.pieces.append(Piece(kind, raw if text is None else text, raw))
 
     def _words(self, raw: str) -> str:
-        """The words `raw`, in a line of their own where calls stood between them and others."""
+        """The words `raw`, on a line of their own if calls stood between them and earlier words."""
         if "`" in raw or self._ticks:
             for run in _TICKS.findall(raw):
                 before, self._ticks = self._ticks, self._ticks + len(run) if run[0] == "`" else 0
@@ -132,7 +133,7 @@ class Tape:
     def mark(self, at: int, text: str) -> Reading[int | None]:
         """The place after a mark, with any blanks before it and at its line breaks, or None.
 
-        Some models write single quotes for those of the mark, or none.
+        Where the mark has double quotes, some models write single ones or none.
         """
         place: int | None = at
         for part in tokens(text):

@@ -1,7 +1,7 @@
 """Template variables that control whether and how much a model thinks.
 
-OpenAI's `reasoning_effort` and the most common variable, `enable_thinking`, have variants. A
-client that sets one of them means the template's own variant.
+Templates have variants of OpenAI's `reasoning_effort` and of the most common variable,
+`enable_thinking`. A client that sets one variant means the one that its template reads.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ _NEAREST = {
     "xhigh": ("xhigh", "max", "high"),
     "max": ("max", "xhigh", "high"),
 }
-"""A template's words for an effort, the nearest first."""
+"""The words that a template may have for each effort, the nearest first."""
 
 
 def _asks(template: str, name: str) -> bool:

@@ -1,7 +1,7 @@
 """Types values that are written without a type, by the function's schema.
 
-A string stays a string, even if it looks like a number; a string or null is null only for `null`;
-anything else is JSON or Python's notation.
+Where the schema says string, a text stays one even if it looks like a number. Where it says string
+or null, only the text `null` is null. Any other text is read as JSON or Python's notation.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def types(  # noqa: C901, PLR0911 - one of each way to say it
 
 
 def value(text: str, wanted: Any, whole: Json) -> Any:
-    """The value of `text` by the schema `wanted`; None stands for a parameter without one."""
+    """The value of `text` by the schema `wanted`; None stands for a parameter without a schema."""
     allowed = types(wanted, whole)
     if wanted is not None and "string" not in allowed:
         return _typed(text, allowed)
@@ -63,14 +63,14 @@ def value(text: str, wanted: Any, whole: Json) -> Any:
         for one in (text, plain, plain.strip("\"'")):
             if one in only:
                 return one
-        if others := allowed - {"string"}:  # no string that is allowed, so it is none
+        if others := allowed - {"string"}:  # none of the allowed strings, so another type
             return _typed(text, others)
     contained = _container(text, allowed)
     return text if contained is None else contained
 
 
 def choices(wanted: Any, whole: Json, depth: int = 0) -> list[str | None] | None:
-    """The only strings that a schema allows, and null if it does; None where any string is."""
+    """The only strings that a schema allows, and None for null; no list where any string may be."""
     if not isinstance(wanted, dict) or depth > _MAX_DEPTH:
         return None
     if isinstance(reference := wanted.get("$ref"), str):
@@ -126,7 +126,7 @@ def table(given: Any, key: str) -> Json:
 
 
 def _container(text: str, allowed: frozenset[str]) -> Any:
-    """An object or a list where a string is allowed as well; None if the text is none."""
+    """An object or a list where a string is allowed as well; None if the text is neither."""
     first = text.lstrip()[:1]
     if (first == "{" and "object" in allowed) or (first == "[" and "array" in allowed):
         try:

@@ -30,7 +30,7 @@ _END = r"(?:[}\]]\s*(?:[,}\]]|\Z)|\Z)"
 _AFTER_MEMBER = re.compile(
     rf"""\s*(?:{_END}|,\s*(?:{_END}|[\w$-]+\s*:|"[^"\n]*"\s*:|'[^'\n]*'\s*:))"""
 )
-"""Behind the value of an object's member: its end, or the key of the next one."""
+"""The text that may follow a member's value: the object's end, or the key of the next member."""
 _AFTER_ARGUMENT = re.compile(r"\s*(?:,\s*(?:[^\W\d]\w*\s*[=:]|\Z)|\Z)")
 _CURLED = str.maketrans("“”„‟", '""""')
 """Quotes of typesetters, which some models write around all strings."""
@@ -58,7 +58,7 @@ class Notation:
 
 JSON = Notation(('"""', "'''", '"', "'", "`"))
 APOSTROPHE = re.compile(r"[^\W\d_]'[^\W\d_]")
-"""One inside of a word ("it's") ends no string: what follows a string begins with no letter."""
+"""An apostrophe inside of a word ("it's"). It ends no string: no letter may follow a string."""
 PYTHON = Notation(('"""', "'''", '"', "'"))
 GEMMA = Notation(('<|"|>', "<escape>", '"', "'"), bare=True, escapes=False)
 """The quotes of Gemma 4, of FunctionGemma, and others that both write now and then."""
@@ -105,8 +105,8 @@ def read(text: str, notation: Notation = JSON, *, unclosed: bool = False) -> Any
 def keywords(text: str, names: list[str]) -> dict[str, Any]:
     """The arguments between the parentheses of a Python call. Raises ValueError.
 
-    Arguments without a name are assigned to `names` in order; a single object of such names holds
-    all of them.
+    Arguments without a name are assigned to `names` in order. A single object whose keys are such
+    names holds all arguments.
     """
     try:
         found = _Parser(text, PYTHON).keywords(names)
@@ -153,8 +153,9 @@ def _finite(text: str) -> float:
 class _Parser:
     """A parser of one text. Raises ValueError or IndexError on invalid input.
 
-    With `inner_quotes` a string ends only at a quote after which a string may end there, and an
-    object in quotes is a string; without `commas` there may be none before a string.
+    With `inner_quotes` a quote ends a string only if the text behind it may follow a string there,
+    and an object in quotes is a string. Without `commas` a comma may be missing before a string.
+    With `unclosed` brackets may be missing at the end.
     """
 
     def __init__(
@@ -181,7 +182,7 @@ class _Parser:
             raise ValueError(self.text[self.at : self.at + 20])
 
     def value(self, depth: int, after: re.Pattern[str] = _AFTER_ITEM) -> Any:
-        """The value that comes next; `after` may follow it if it is a string."""
+        """The value that comes next; `after` matches what may follow it if it is a string."""
         if depth > MAX_DEPTH:
             raise ValueError("nested too deeply")
         self._blank()
@@ -293,7 +294,7 @@ class _Parser:
                 self.at += 1
 
     def _quoted_object(self, quote: str) -> str:
-        """The text of an object whose own quotes were not escaped; "" if there is none."""
+        """The text of a quoted object whose own quotes were not escaped; "" if there is none."""
         begin = self.at
         if self._quoted or not re.compile(rf"{{\s*{quote}").match(self.text, begin):
             return ""
@@ -328,7 +329,7 @@ class _Parser:
         return _ESCAPES.get(char, "\\" + char)
 
     def _paired(self, high: str) -> str:
-        """The character of a surrogate pair."""
+        """The character of the surrogate pair that `high` begins; `high` itself without a pair."""
         low = self.text[self.at : self.at + 6]
         if "\ud800" <= high <= "\udbff" and re.fullmatch(r"\\u[dD][c-fC-F][0-9a-fA-F]{2}", low):
             self.at += 6

@@ -17,7 +17,7 @@ def listed(opening: str, closing: str, between: str = ", ") -> Way:
     return Way((Hole.CALL,), opening=opening, between=between, closing=closing)
 
 
-# gpt-oss: heads of calls, with the function before or behind the channel, and any word for JSON.
+# gpt-oss: heads of calls. The function stands before or behind the channel; JSON has several names.
 _KINDS = ("", " <|constrain|>json", "<|constrain|>json", " json", " code")
 HARMONY_CALLS = tuple(
     head.replace("CHANNEL", f"<|channel|>{channel}") + f"{kind}<|message|>"
@@ -132,7 +132,7 @@ KIMI = Way(
     closing="<|tool_calls_section_end|>",
 )
 
-# An occasional variant.
+# Kimi with the marks that it writes now and then.
 KIMI_ONE = replace(KIMI, opening="<|tool_call_section_begin|>", closing="<|tool_call_section_end|>")
 
 

@@ -11,7 +11,7 @@ from localspec.text.formats.parts import Element, Format, Hole, Maybe, Way
 from localspec.text.formats.values import written
 
 _WRITTEN_MARKS = (":", "functions.", "[ARGS]")
-"""Optional marks that the writer still writes."""
+"""The optional marks that the writer writes."""
 
 
 def calls(form: Format, made: Iterable[tuple[str, Json]]) -> str:
