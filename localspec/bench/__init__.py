@@ -1,1 +1,1 @@
-"""Measures speculation from outside: the answers that a client of the daemon gets, compared."""
+"""Measures speculation from outside, by comparing the answers that a client of the daemon gets."""

@@ -1,6 +1,6 @@
 """Advice from what the daemon has learned about this machine: `localspec tune`. Pure.
 
-Every sentence follows from a figure that is shown with it; unmeasured things have none.
+Every sentence follows from a figure shown with it. There is no advice on unmeasured things.
 """
 
 from __future__ import annotations
@@ -13,23 +13,23 @@ from localspec.bench.results import staircase
 from localspec.client import Json
 
 SAME_TREAD = 1.05
-"""Rows that cost less than 5 % more than fewer ones are on the same tread of the staircase."""
+"""Row counts that cost less than 5 % more than fewer rows are on the same tread."""
 UNEVEN = 1.25
-"""The error of an ordinary measurement; fewer rows should never cost that much more."""
+"""The usual error of a measurement; fewer rows should never cost this much more than more rows."""
 STEEP_ROWS, STEEP_COST = 4, 2.5
 """On CPUs K-quants verify 4 rows at about 3 times one row; the kernels of Q4_0 at about 1.8."""
 GPU_DEVICES = ("CUDA", "ROCm", "Vulkan", "SYCL", "Metal")
-"""How llama.cpp's names of GPU memory begin; "..._Host" is memory of the CPU."""
+"""Beginnings of llama.cpp's names of GPU memory; "..._Host" is memory of the CPU."""
 SHORT_SHARE = 0.5
 MANY_REQUESTS = 20
 
 
 class Stair(msgspec.Struct, frozen=True):
-    """One row count: its cost, relative to one row too, and behind a long text.
+    """A row count and its cost: in milliseconds, relative to one row, and after a long text.
 
-    A round of so many rows is faster than plain decoding when it commits more than `relative`
-    tokens, drafting left aside. `edge`: each of these rows is cheaper than of any fewer, and one
-    more row costs more, so a draft that stops here wastes nothing.
+    A round of `rows` rows is faster than plain decoding if it commits more than `relative` tokens,
+    apart from the time of drafting. `edge` marks a good row count to stop at: its cost per row is
+    lower than with fewer rows, and one more row costs clearly more.
     """
 
     rows: int
@@ -54,12 +54,12 @@ class LearnedCosts(msgspec.Struct, frozen=True):
 
 
 def learned(model: Json, weight_types: Sequence[str], *, has_gpu: bool) -> LearnedCosts:
-    """Everything that `tune` shows. A prompt is read at the rate of the cheapest rows measured.
+    """Everything that `tune` shows. Prompts are assumed to be read at the cheapest rate per row.
 
     Args:
         model: The model's entry in the daemon's status.
         weight_types: Element types of the target's weights, the one with most bytes first.
-        has_gpu: A GPU of this machine is known to its system.
+        has_gpu: Whether this machine's system knows of a GPU.
     """
     far_tokens = model.get("far_tokens") or 0
     stairs = treads(staircase(model), dict(staircase(model, far_tokens)))
@@ -91,9 +91,9 @@ def learned(model: Json, weight_types: Sequence[str], *, has_gpu: bool) -> Learn
 
 
 def treads(costs: Sequence[tuple[int, float]], far: Mapping[int, float]) -> list[Stair]:
-    """The staircase with its edges; empty unless one row was measured, which all is relative to.
+    """The staircase with its edges; empty unless one row was measured, as costs are relative to it.
 
-    `far` are costs of the same rows behind a long text.
+    `far` maps row counts to their costs after a long text.
     """
     if not costs or costs[0][0] != 1:
         return []
@@ -115,7 +115,7 @@ def _unmeasured(stairs: Sequence[Stair]) -> str:
 
 
 def _uneven(stairs: Sequence[Stair]) -> str:
-    """More rows that cost clearly less than fewer: the pair that differs most."""
+    """A sentence if more rows cost clearly less than fewer; names the pair that differs most."""
     pairs = [(one, more) for at, one in enumerate(stairs) for more in stairs[at + 1 :]]
     one, more = max(pairs, key=lambda pair: pair[0].ms / pair[1].ms, default=(None, None))
     if one is None or more is None or one.ms < UNEVEN * more.ms:

@@ -1,4 +1,4 @@
-"""Arms of a benchmark: ways of asking this daemon, and other servers."""
+"""Arms of a benchmark: ways of asking this daemon, and other servers to compare it with."""
 
 from __future__ import annotations
 
@@ -17,16 +17,17 @@ AUTO = "auto"
 PREDICTION = "prediction"
 NO_CORPUS = "no-corpus"
 _UNUSUAL = frozenset({NO_CORPUS, "lookahead", "early_exit"})
-"""Arms that are measured by name alone: the last two draft seldom, and are plain once more then."""
+"""Arms that are measured only if named: the last two seldom draft and are then like plain."""
 
 _FENCE = re.compile(r"^(`{3,})[^`\n]*\n(.*?)^\1`*[ \t]*$", re.MULTILINE | re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True)
 class Arm:
-    """One way of answering; `fields` join every request of it. `foreign`: not our daemon.
+    """One way of getting an answer; `fields` are added to each of its requests.
 
-    `predicts`: each request predicts that the answer repeats its question's code.
+    `foreign` means that the server is not our daemon. `predicts` means that each request predicts
+    that the answer repeats the code of its question.
     """
 
     name: str
@@ -42,10 +43,10 @@ class Arm:
 
 
 def own(client: Client, model: Json) -> dict[str, Arm]:
-    """The arms of this daemon by name: plain, auto, one drafter alone, predicting, no corpus.
+    """The arms of this daemon by name: plain, auto, each drafter alone, prediction, no corpus.
 
-    `model` is the model's entry in the daemon's status. A drafter alone still decides each round
-    whether it drafts: it differs from auto in nothing but its sources.
+    `model` is the model's entry in the daemon's status. A drafter alone still decides in each round
+    whether it drafts, so that arm differs from auto only in its sources.
     """
     speculation: dict[str, Json] = {PLAIN: {"mode": "off"}, AUTO: {"mode": "auto"}}
     for drafter in _drafters(model):
@@ -66,9 +67,9 @@ def own(client: Client, model: Json) -> dict[str, Arm]:
 
 
 def forced(client: Client, model: Json) -> dict[str, Arm]:
-    """The arms that verify replays: plain, auto, and each drafter that drafts every round if told.
+    """The arms of a verification: plain, auto, and each drafter that can be told to draft always.
 
-    Lookahead and early exits do not: they draft where that pays, in any arm.
+    Lookahead and early exits cannot: in any arm they draft only where it pays.
     """
     arms = own(client, model)
     del arms[PREDICTION]
@@ -81,15 +82,15 @@ def forced(client: Client, model: Json) -> dict[str, Arm]:
 
 
 def _drafters(model: Json) -> list[str]:
-    """The model's drafters, without the one that only drafts where a request has a grammar."""
+    """The model's drafters except "grammar", which drafts only for requests with a grammar."""
     return [name for name in model.get("drafters") or [] if name != "grammar"]
 
 
 def chosen(arms: Mapping[str, Arm], names: Sequence[str]) -> list[Arm]:
-    """The named arms in the order of `arms`; plain is always among them, as what is compared to.
+    """The named arms in the order of `arms`, and always plain, which they are compared with.
 
-    Without names: all, less a single drafter, which would be auto once more, less prediction,
-    which is auto for most prompts, and less those that seldom draft. Raises RequestError.
+    Without names all arms are chosen except a single drafter, which would equal auto, prediction,
+    which equals auto for most prompts, and those that seldom draft. Raises RequestError.
     """
     for name in names:
         if name not in arms:

@@ -1,11 +1,11 @@
-"""Bounds: the time of a text if every decision were right, or the same one. Pure.
+"""Bounds: the time of a text if every decision were the best one, or always the same one. Pure.
 
-Given how many drafted tokens survive at each position of a text, and what rows, drafted tokens and
-a round's host work cost, dynamic programming finds the rounds that take the least time. A forward
-may have more rows than it needs, where that is cheaper, and it may cost more after another row
-count. Drafters read for free here, draft their tokens by forwards of one row, and nothing is ever
-drafted in vain: no controller can be faster. `fixed_ms` is what a setting reaches that drafts as
-deep in every round, as other servers are told to.
+The inputs are how many drafted tokens survive at each position of a text, and the costs of rows, of
+drafted tokens and of a round's host work. Dynamic programming finds the rounds that take the least
+time. A forward may have more rows than it needs, where that is cheaper, and it may cost more after
+a forward of another row count. Drafters read the text at no cost, draft each token by a forward of
+one row, and never draft a token that is rejected, so no controller can be faster. `fixed_ms` is the
+time of a setting that drafts equally deep in every round, as other servers can be told to.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from localspec.machine import Forwards, History, Host, Machine
 
 _Array: TypeAlias = NDArray[np.float64]
 _STEADY = 2
-"""So many forwards alike before it, and a forward costs no more for what was before them."""
+"""After this many forwards with as many rows, a forward costs no more for a change of row count."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,27 +31,27 @@ class Prices:
     """Costs of the parts of a round, in milliseconds.
 
     Args:
-        forwards: Of the target.
+        forwards: Forwards of the target.
         draft_ms: One drafted token of each source that is not free.
-        host: Everything of a round that is neither target nor drafter.
+        host: Everything in a round besides target and drafter.
         row_multiple: Rows are padded to a multiple of this.
-        behind: Tokens that the target's rows look back on.
+        behind: Tokens before the target's rows, which these attend to.
     """
 
     forwards: Forwards
     draft_ms: Mapping[str, float]
-    host: Host = Host()  # noqa: RUF009 — frozen value
+    host: Host = Host()  # noqa: RUF009 - frozen value
     row_multiple: int = 1
     behind: float = 0.0
 
     @classmethod
     def of(cls, model: Mapping[str, Any], cells: float = 0) -> Self | None:
-        """Costs in a model's status behind so many tokens; None where it has no staircase."""
+        """The costs in a model's status after `cells` tokens; None if it has no staircase."""
         stairs = staircase(model, cells)
         if not stairs:
             return None
         rows, measured = zip(*stairs, strict=True)
-        # Fewer rows never cost more, as the daemon too takes it.
+        # Fewer rows never cost more, which the daemon assumes too.
         costs = list(accumulate(reversed(measured), min))[::-1]
         by_rows = dict(zip(rows, costs, strict=True))
         return cls(
@@ -63,21 +63,21 @@ class Prices:
 
     @classmethod
     def on(cls, machine: Machine, neural: Iterable[str], cells: float = 0) -> Self:
-        """Costs of a simulated machine behind so many tokens; each neural source is its draft."""
+        """Costs on `machine` after `cells` tokens; a neural source costs as much as its draft."""
         token_ms = machine.draft.forward_ms(1, _STEADY, cells)
         return cls(machine.target, dict.fromkeys(neural, token_ms), machine.host, behind=cells)
 
     def padded(self, rows: int) -> int:
-        """Rows of a forward that needs so many, with padding."""
+        """The rows of a forward that needs `rows` rows, with padding."""
         return rows + -rows % self.row_multiple
 
     def forward_ms(self, rows: int, alike: int) -> float:
-        """One forward after so many with as many rows."""
+        """Milliseconds of a forward after `alike` forwards with as many rows."""
         return self.forwards.forward_ms(rows, alike, self.behind)
 
 
 def plain_ms(tokens: int, prices: Prices) -> float:
-    """Milliseconds of decoding so many tokens one by one."""
+    """Milliseconds of decoding `tokens` tokens one by one."""
     return fixed_ms([], tokens, prices)
 
 
@@ -89,14 +89,14 @@ def best_ms(
 ) -> float:
     """The least milliseconds in which n tokens can be decoded.
 
-    A round may verify part of what survives of a free chain, or of a source that drafts for money,
-    or of the first continued by the second. Before the first round was a forward of other rows.
+    A round verifies surviving tokens of a free chain, or of a source that is not free, or of a free
+    chain continued by such a source. The forward before the first round had another row count.
 
     Args:
         free: (n,) how many tokens drafted for free survive at each position.
-        neural: The same by name for sources that cost `prices.draft_ms` a token; others of them
-            are left out.
-        prices: What everything costs.
+        neural: The same by name for sources that are not free; those without a price in
+            `prices.draft_ms` are left out.
+        prices: The costs of all parts of a round.
         most_nodes: Most drafted tokens in a round.
     """
     paid = [(neural[name], ms) for name, ms in prices.draft_ms.items() if name in neural]
@@ -112,7 +112,10 @@ def best_ms(
 
 
 class _Stairs(NamedTuple):
-    """Forwards by row count: steady, what comes on top, and for how many nodes there is room."""
+    """Forwards by row count: their steady cost, additions to it, and the nodes that they can hold.
+
+    `change` is added after another row count, `settle` to the second forward with as many rows.
+    """
 
     steady: _Array
     change: _Array
@@ -121,10 +124,10 @@ class _Stairs(NamedTuple):
 
 
 class _Remaining(NamedTuple):
-    """Milliseconds from a position on, by the forward before.
+    """Milliseconds from a position on, depending on the forward before it.
 
-    `other`: it had rows of no count here. By row count: `first` where it was the first of its
-    count in a row, `later` where it was not.
+    `other` is for a forward whose row count is none of `_Stairs`. The arrays are by row count:
+    `first` for a forward after one of another row count, `later` for any further one.
     """
 
     other: float
@@ -133,7 +136,7 @@ class _Remaining(NamedTuple):
 
 
 def _stairs(prices: Prices, most_nodes: int) -> _Stairs:
-    """Every row count that a round may want, and larger ones that might be cheaper."""
+    """All row counts that a round may need, and larger ones, which might be cheaper."""
     wanted = {prices.padded(1 + nodes) for nodes in range(most_nodes + 1)}
     larger = {prices.padded(rows) for rows in prices.forwards.steady_ms if rows > max(wanted)}
     counts = sorted(wanted | larger)
@@ -143,7 +146,7 @@ def _stairs(prices: Prices, most_nodes: int) -> _Stairs:
 
 
 def _rest(spent: _Array, rests: Sequence[_Remaining], stairs: _Stairs) -> _Remaining:
-    """The best round and all after it; `spent[k]` and `rests[k]` are of one with k nodes."""
+    """The best round and all after it; `spent[k]` and `rests[k]` belong to a round with k nodes."""
     too_many = np.arange(spent.size)[:, None] > stairs.nodes
     after_first, after_later = (
         np.where(too_many, np.inf, spent[:, None] + np.stack(column)).min(axis=0)
@@ -153,7 +156,7 @@ def _rest(spent: _Array, rests: Sequence[_Remaining], stairs: _Stairs) -> _Remai
     alike = stairs.steady + after_later
     best = int(changed.argmin())
     others = np.full(changed.size, changed[best])
-    others[best] = np.delete(changed, best).min(initial=np.inf)  # as many rows are no change
+    others[best] = np.delete(changed, best).min(initial=np.inf)  # the same count is no change
     return _Remaining(
         float(changed[best]),
         np.minimum(others, alike + stairs.settle),
@@ -167,7 +170,7 @@ def _drafting_ms(
     free: Sequence[int],
     paid: Collection[tuple[Sequence[int], float]],
 ) -> _Array:
-    """The least milliseconds of drafting 0, 1 ... `most` tokens that survive here."""
+    """The least milliseconds of drafting 0, 1 ... `most` tokens that survive at a position."""
     least = np.full(most + 1, np.inf)
     for copied in range(min(free[position], most) + 1):
         least[copied] = 0.0
@@ -180,10 +183,10 @@ def _drafting_ms(
 
 @dataclass(frozen=True, slots=True)
 class FixedDepth:
-    """One source that drafts `depth` tokens whenever it has something to say, right or wrong.
+    """One source that drafts `depth` tokens whenever it has a draft, right or wrong.
 
-    `survives` is how many of them would survive at each position, None where it has nothing; one
-    of them takes `token_ms`.
+    `survives` counts the tokens that would survive at each position; None where it has no draft.
+    One drafted token takes `token_ms`.
     """
 
     survives: Sequence[int | None]
@@ -192,9 +195,9 @@ class FixedDepth:
 
 
 def fixed_ms(habits: Sequence[FixedDepth], tokens: int, prices: Prices) -> float:
-    """Milliseconds of a text of so many tokens if each round the first habit drafts that can.
+    """Milliseconds of `tokens` tokens if each round drafts by the first of `habits` with a draft.
 
-    Before the first round was a forward of other rows.
+    The forward before the first round had another row count.
     """
     history = History(prices.forwards)
     position, spent = 0, 0.0

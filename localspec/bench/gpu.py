@@ -38,7 +38,7 @@ TARGET, DRAFT = "target", "draft"
 
 
 class Run(msgspec.Struct):
-    """The measurements so far; `failed` maps a step to the reason why it gave nothing."""
+    """The measurements so far; `failed` maps a step without a result to its reason."""
 
     created: str
     machine: str
@@ -56,7 +56,7 @@ def main() -> int:
     try:
         return _measure(_arguments())
     except LocalSpecError as error:
-        print(f"error: {error}", file=sys.stderr)  # noqa: T201 — this is a program of its own
+        print(f"error: {error}", file=sys.stderr)  # noqa: T201 - this is a program of its own
         return error.exit_code
 
 
@@ -69,18 +69,18 @@ def _measure(asked: argparse.Namespace) -> int:
     )
     paths.make_directory(asked.output, 0o755)
     for name, step in _steps(run, asked):
-        print(name, file=sys.stderr, flush=True)  # noqa: T201 — the same
+        print(name, file=sys.stderr, flush=True)  # noqa: T201 - the same
         try:
             step()
         except LocalSpecError as error:
             run.failed[name] = str(error)
-            print(f"  {error}", file=sys.stderr)  # noqa: T201 — the same
+            print(f"  {error}", file=sys.stderr)  # noqa: T201 - the same
         paths.write_atomically(asked.output / "report.json", msgspec.json.encode(run), 0o644)
         paths.write_atomically(asked.output / "report.md", markdown(run).encode(), 0o644)
         for file, table in machines(run).items():
             text = toml.write(msgspec.to_builtins(table, str_keys=True))
             paths.write_atomically(asked.output / file, text.encode(), 0o644)
-    print(f"written: {asked.output / 'report.md'}", file=sys.stderr)  # noqa: T201 — the same
+    print(f"written: {asked.output / 'report.md'}", file=sys.stderr)  # noqa: T201 - the same
     return int(bool(run.failed))
 
 
@@ -105,7 +105,7 @@ def _arguments() -> argparse.Namespace:
 
 
 def _device(kind: str) -> str:
-    """The GPU in its driver's words. Raises EngineError where there is none."""
+    """The GPU as its driver describes it. Raises EngineError if there is none."""
     if kind == "cpu":
         return "CPU only"
     command = [
@@ -114,7 +114,7 @@ def _device(kind: str) -> str:
         "--format=csv,noheader",
     ]
     try:
-        done = subprocess.run(command, capture_output=True, text=True, check=True)  # noqa: S603 — constant
+        done = subprocess.run(command, capture_output=True, text=True, check=True)  # noqa: S603 - constant
     except (OSError, subprocess.CalledProcessError) as error:
         raise EngineError(
             f"No NVIDIA GPU answers here: {error}.",
@@ -161,7 +161,7 @@ def _staircase(path: Path, asked: argparse.Namespace) -> Measured:
 
 
 def _end_to_end(run: Run, pair: Resolved, asked: argparse.Namespace) -> None:
-    """`localspec bench` by a daemon of its own: neither the user's nor what that has learned."""
+    """Run `localspec bench` with a daemon of its own, which has learned nothing from the user's."""
     with Home(_config(pair, asked)) as home:
         home.localspec(
             "bench", "--arms=plain,auto", f"--limit={asked.limit}", "--repeats=2",
@@ -183,9 +183,9 @@ def _config(pair: Resolved, asked: argparse.Namespace) -> Config:
 def machines(run: Run) -> dict[str, Machine]:
     """The tables for `localspec bench --machine` by file: of the pair, and of each shape.
 
-    A shape has the pair's draft, and all have the host's time in the pair's rounds. Each has a head
-    as large as its states, though none may have been made for it. Their devices,
-    for `localspec models plan --machine`, are those of this machine.
+    A shape has the pair's draft, and all tables have the host's time from the pair's rounds. Each
+    table has a feature head for the width of its model's states, whether one was made or not. The
+    devices, for `localspec models plan --machine`, are those of this machine.
     """
     if DRAFT not in run.pair:
         return {}

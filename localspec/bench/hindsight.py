@@ -1,7 +1,8 @@
 """Replays plain's texts, to compute bounds on every arm and the reliability of each source.
 
-A replay says how many tokens each drafter would have got through at each position of a text. From
-that follow the bound of every arm, and how often what was expected of a drafter came true.
+A replay tells how many tokens of each drafter would have been accepted at each position of a text.
+The bound of every arm follows from that, and how often each drafter's expected acceptance was
+right.
 """
 
 from __future__ import annotations
@@ -24,21 +25,21 @@ from localspec.errors import RequestError
 from localspec.wire.messages import Replayed, Trace
 
 EDGES = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.98)
-"""Between bins of expected acceptance; finer where chains get long."""
+"""Limits between the bins of expected acceptance; closer where chains get long."""
 
 
 DEPTHS = (0, 1, 2, 3, 4, 6, 8, 12, 16, 24, 31)
-"""Of the fixed settings that are tried; 0 leaves a drafter out."""
+"""Depths of the fixed settings that are tried; 0 leaves a drafter out."""
 
 _Setting: TypeAlias = tuple[tuple[str, int], ...]
-"""How deep each drafter drafts, those that are free first."""
+"""The depth of each drafter, free drafters first."""
 
 
 class Possible(NamedTuple):
-    """Ratios to plain on one text: of the best possible decisions, and of the best fixed setting.
+    """Ratios to plain on one prompt: of the best possible decisions, and of the best fixed setting.
 
-    In a setting a neural drafter drafts where the free ones have nothing. It was found by trying
-    them all, and nothing had to be read.
+    In a setting a neural drafter drafts only where the free ones have nothing. The best setting is
+    found afterwards by trying all of them. Drafters read the text at no cost.
     """
 
     best: float
@@ -57,8 +58,8 @@ class _Times:
 class Bin(msgspec.Struct, frozen=True):
     """Tokens that a source was expected to get right with about the same probability.
 
-    `predicted` is the mean of what was expected of these `count` tokens, all of it from `low` to
-    `high`; `observed` is the share that was the text's.
+    `predicted` is the mean of the expected probabilities of these `count` tokens, all of them from
+    `low` to `high`; `observed` is the share of them that were the text's.
     """
 
     low: float
@@ -76,13 +77,13 @@ def replays(
 ) -> list[Replay]:
     """Replay every text of plain's once, and once more for an arm that predicts it.
 
-    A text that is refused, for being too long now, has no replay.
+    A text that the daemon refuses, because it is too long now, has no replay.
 
     Args:
-        arms: Plain's is asked; one that predicts too, where it has something to say.
+        arms: Plain is asked, and arms that predict, for the texts for which they have a prediction.
         prompts: The conversations.
-        texts: Plain's answers by prompt and turn. A conversation that lacks one is left there.
-        tell: Hears of each prompt.
+        texts: Plain's answers by prompt and turn. A conversation ends where one is missing.
+        tell: Called for each prompt.
     """
     asking = [arm for arm in arms if arm.name == PLAIN or arm.predicts]
     found: list[Replay] = []
@@ -125,10 +126,10 @@ def _replay(arm: Arm, prompt: str, turn: int, messages: Sequence[Json], text: st
 
 
 def possible(results: Results) -> dict[str, dict[str, Possible]]:
-    """The rounds that each arm's drafters allowed on plain's text, by arm and prompt.
+    """The best ratios to plain that each arm's drafters allowed on plain's text, by arm and prompt.
 
-    The first token of an answer is the prompt's and counts neither here nor in a measured ratio.
-    Empty where no replay or no staircase is there.
+    The first token of an answer comes from the prompt's forward and counts neither here nor in a
+    measured ratio. Empty if there is no replay or no staircase.
     """
     found: dict[str, dict[str, Possible]] = {}
     for arm in results.arms:
@@ -154,7 +155,7 @@ def possible(results: Results) -> dict[str, dict[str, Possible]]:
 
 
 def _prices(results: Results, replay: Replay) -> Prices | None:
-    """Costs of a text's rounds: by the table where the machine was simulated."""
+    """Costs of a text's rounds: from the table if the machine was simulated, else as measured."""
     cells = replay.prompt_tokens + replay.tokens / 2
     if results.table is None:
         return Prices.of(results.model, cells)
@@ -163,7 +164,7 @@ def _prices(results: Results, replay: Replay) -> Prices | None:
 
 
 def _drafters(arm: str, results: Results) -> list[str]:
-    """The drafters of an arm; none for plain and for servers that cannot be replayed."""
+    """The drafters of an arm; none for plain, no corpus, and servers that cannot be replayed."""
     loaded: list[str] = results.model.get("drafters") or []
     if arm in (AUTO, PREDICTION):
         return loaded
@@ -171,7 +172,7 @@ def _drafters(arm: str, results: Results) -> list[str]:
 
 
 def _told(replays: Iterable[Replay], *, predicting: bool) -> Iterable[Replay]:
-    """One replay of each text: the one with a prediction if wanted and available."""
+    """One replay of each text: the one with a prediction if it is wanted and there is one."""
     chosen: dict[tuple[str, int], Replay] = {}
     for replay in replays:
         key = replay.prompt, replay.turn

@@ -23,7 +23,9 @@ _LEAVING = (signal.SIGHUP, signal.SIGTERM)
 
 
 def _leave(_number: int, _frame: FrameType | None) -> None:
-    for number in _LEAVING:  # the daemon is in a session of its own and would outlive us
+    # No further signal may interrupt the end of `with`: the daemon, in a session of its own, would
+    # go on running.
+    for number in _LEAVING:
         signal.signal(number, signal.SIG_IGN)
     raise KeyboardInterrupt
 
@@ -31,8 +33,8 @@ def _leave(_number: int, _frame: FrameType | None) -> None:
 class Home:
     """A temporary directory with a configuration, where commands find everything but the models.
 
-    Use in `with`: at its end the daemon that a command has started is stopped, and what it
-    learned is gone; also where a terminal is closed in the middle.
+    Use in `with`: at its end the daemon that a command has started is stopped and all that it
+    learned is deleted, also if the terminal is closed during the measurement.
     """
 
     def __init__(self, config: Config) -> None:
@@ -64,13 +66,13 @@ class Home:
 
     @property
     def client(self) -> Client:
-        """A client of the daemon here, which `localspec start` starts."""
+        """A client of the daemon in this home, which `localspec start` starts."""
         return Client(self._root / paths.APP / paths.socket_path().name)
 
     def localspec(self, *arguments: str) -> None:
         """Run one command and show its progress. Raises EngineError with its exit code."""
         command = [sys.executable, "-P", "-m", "localspec.cli.main", *arguments]
-        done = subprocess.run(  # noqa: S603 — our own
+        done = subprocess.run(  # noqa: S603 - our own
             command, env=self._environment, stdout=subprocess.DEVNULL, check=False
         )
         if done.returncode:

@@ -9,14 +9,14 @@ from localspec.bench.report import Table
 
 
 class Span(msgspec.Struct, frozen=True):
-    """Milliseconds of one thing over many rounds; the least is what the code itself costs."""
+    """Milliseconds of one part over many rounds; the least is the cost of the code itself."""
 
     least_ms: float
     median_ms: float
 
 
 class SamplingHost(msgspec.Struct, frozen=True):
-    """One way of choosing tokens: a whole round of which all rows were kept, and its parts."""
+    """One way of choosing tokens: whole rounds in which all rows were kept, and their parts."""
 
     limit_ms: float
     rounds: int
@@ -27,7 +27,7 @@ class SamplingHost(msgspec.Struct, frozen=True):
 class HostPath(msgspec.Struct, frozen=True):
     """Both ways, greedy and sampled, over `rows` rows of `vocabulary` logits.
 
-    `undrafted` are rounds of one row that draft nothing, between a device's forwards, by route.
+    `undrafted` are rounds of one row without a draft, between a device's forwards, by route.
     """
 
     rows: int
@@ -37,12 +37,12 @@ class HostPath(msgspec.Struct, frozen=True):
 
 
 def measure() -> HostPath:
-    """A few seconds of one core. Raises EngineError."""
+    """Measure the host path, in a few seconds of one core. Raises EngineError."""
     return native.ask(HostPath, "microbench.host")
 
 
 def tables(found: HostPath) -> list[Table]:
-    """One table a way: its parts, what is left, the whole round and its limit; and `undrafted`."""
+    """A table for each way, with its parts, the rest, the round and its limit; and `undrafted`."""
     undrafted = Table(
         f"Host time of a round that drafts nothing, 1 row of {found.vocabulary} logits",
         ["session", "least ms", "median ms"],
@@ -67,7 +67,7 @@ def tables(found: HostPath) -> list[Table]:
 
 
 def _rest(way: SamplingHost) -> Span:
-    """Rows, scheduling, committing and counting: what no part accounts for."""
+    """The time that no part accounts for: rows, scheduling, committing and counting."""
     parts = way.parts.values()
     return Span(
         max(0.0, way.round.least_ms - sum(span.least_ms for span in parts)),

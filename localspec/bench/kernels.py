@@ -10,9 +10,10 @@ from localspec.bench import native
 class Tried(msgspec.Struct, frozen=True):
     """The findings of `microbench/kernels.py`.
 
-    `kernels` names their instruction set, empty where llama.cpp's own compute; `formats` those of
-    weights that are theirs. `failure` is a sentence, empty where each row is as if alone. `worth`
-    says by format and rows how many times as long llama.cpp's own kernels take.
+    `kernels` is the instruction set of our kernels, empty if llama.cpp's own compute. `formats` are
+    the weight formats that our kernels compute. `failure` is a sentence; empty if every row has the
+    bits that it has alone. `worth` tells, by format and rows, how many times as long llama.cpp's
+    own kernels take.
     """
 
     kernels: str
@@ -28,7 +29,7 @@ class Tried(msgspec.Struct, frozen=True):
 
     @property
     def gains(self) -> str:
-        """Their speed-up by rows and formats; empty where that is not known."""
+        """The speed-up of our kernels by rows and formats; empty if it was not measured."""
         rows = next(iter(self.worth.values()), {})
         return "; ".join(
             f"{count} rows "
@@ -38,5 +39,5 @@ class Tried(msgspec.Struct, frozen=True):
 
 
 def tried(*, worth: bool = False) -> Tried:
-    """Try the kernels in a process of their own, in less than a second. Raises EngineError."""
+    """Try our kernels in a process of their own, in less than a second. Raises EngineError."""
     return native.ask(Tried, "microbench.kernels", *(["--worth"] if worth else []))

@@ -1,9 +1,9 @@
 """Runs a measurement: every arm answers every prompt, arms interleaved prompt by prompt.
 
 A machine gets slower and faster by itself within minutes. Arms are therefore compared only over the
-same prompt asked within the same minute, and which arm begins rotates, so that neither a drift nor
-a cache that an earlier arm has filled is always to the good of the same arm. Another server is
-asked while our daemon has no idle work: that would take processors from it.
+same prompt asked within the same minute. The arm that begins rotates, so that neither a drift nor a
+cache that an earlier arm has filled always favours the same arm. Another server is asked only while
+our daemon has no idle work, which would take processors from it.
 """
 
 from __future__ import annotations
@@ -27,23 +27,24 @@ from localspec.client import End, Event, Json, Piece
 from localspec.errors import DaemonError, Forbidden, LocalSpecError, NotRunning, RequestError
 
 IDLE_POLL_SECONDS = 1.25
-"""A worker tells of its idle work once a second."""
+"""Longer than the second between two reports of a worker about its idle work."""
 IDLE_PATIENCE_SECONDS = 1800.0
-"""In a new home the default pair is measured for five to seven minutes on two cores. With 120 the
-first answer of a llama-server came at 1.6 tokens a second, in place of 26."""
+"""In a new home the daemon measures the default pair for five to seven minutes on two cores. With a
+patience of 120 the first answer of a llama-server came at 1.6 tokens a second, in place of 26."""
 REPLAY_SHARE = 0.5
-"""A chat template's own words are always cached; half of a prompt is not by chance."""
+"""Share of a cached prompt that makes it a replay: the words of a chat template are always cached,
+but half of a prompt is not cached by chance."""
 
 Told: TypeAlias = Callable[[int, str], None]
-"""Hears how many more answers there are and what is asked now."""
+"""Called with the number of conversations that begin now, and with what is asked."""
 
 
 @dataclass(slots=True)
 class ReceivedStream:
     """One stream as it arrived. Times are of `perf_counter`; `end` is None until it has ended.
 
-    `edges` are where tokens begin and end in the text, in characters, if the server sends origins;
-    otherwise pieces.
+    `edges` are the places in the text, in characters, where tokens begin and end if the server
+    sends origins; otherwise where pieces do.
     """
 
     text: str = ""
@@ -68,7 +69,7 @@ def ask(arm: Arm, messages: Sequence[Json], settings: Settings) -> ReceivedStrea
     received = ReceivedStream()
     texts: list[str] = []
     try:
-        # Closed also when interrupted, so that the server stops answering at once.
+        # Closed also after an interrupt, so that the server stops answering at once.
         stream = cast("Generator[Event]", arm.client.chat(messages, **fields))
         with closing(stream) as events:
             for event in events:
@@ -89,15 +90,15 @@ def ask(arm: Arm, messages: Sequence[Json], settings: Settings) -> ReceivedStrea
 
 
 def rotated(arms: Sequence[Arm], first: int) -> Sequence[Arm]:
-    """All arms in turn, beginning with another one each time."""
+    """All arms in order, starting with arm number `first` and going round."""
     first %= len(arms)
     return (*arms[first:], *arms[:first])
 
 
 def until_idle(asked: Arm, arms: Sequence[Arm], tell: Told = lambda _, __: None) -> None:
-    """Wait until our daemon is idle before another server is asked, if an arm asks it.
+    """Wait until our daemon is idle if another server is about to be asked.
 
-    DaemonError: it still does after IDLE_PATIENCE_SECONDS.
+    Raises DaemonError if our daemon still computes after IDLE_PATIENCE_SECONDS.
     """
     ours = next((arm.client for arm in arms if not arm.foreign), None)
     until = perf_counter() + IDLE_PATIENCE_SECONDS
@@ -115,7 +116,7 @@ def until_idle(asked: Arm, arms: Sequence[Arm], tell: Told = lambda _, __: None)
 
 
 def _named(arm: Arm, error: LocalSpecError) -> LocalSpecError:
-    """The error with the server's name, where it is not the daemon as the client assumes."""
+    """The error, naming the server in place of our daemon if another server failed."""
     if not arm.foreign or isinstance(error, RequestError):
         return error
     kind = type(error) if isinstance(error, NotRunning | Forbidden) else DaemonError
@@ -126,7 +127,7 @@ def _named(arm: Arm, error: LocalSpecError) -> LocalSpecError:
 
 
 def converse(arm: Arm, prompt: Prompt, repeat: int, settings: Settings) -> list[Answer]:
-    """Replay one conversation; the history of a later turn holds this arm's own answers."""
+    """Hold one conversation; later turns follow this arm's own earlier answers."""
     messages: list[Json] = []
     answers = []
     for turn, question in enumerate(prompt.turns):
@@ -173,7 +174,7 @@ def _answer(arm: Arm, prompt: Prompt, turn: int, repeat: int, received: Received
 
 
 def _server_times(answer: Answer, received: ReceivedStream) -> Answer:
-    """The answer with the server's times only: there is no client on that machine."""
+    """The answer with only the server's times: there is no client on a simulated machine."""
     first = received.end.speculation.get("ttft_seconds", 0.0) if received.end else 0.0
     whole = first + answer.decode_seconds
     return msgspec.structs.replace(answer, ttft_seconds=first, seconds=whole)
@@ -197,7 +198,7 @@ def _source(count: Json) -> Source:
 def schedule(
     arms: Sequence[Arm], prompts: Sequence[Prompt], repeats: int, concurrency: int
 ) -> Iterator[tuple[int, Sequence[Prompt], Arm]]:
-    """(repeat, prompts asked at the same time, arm) in the order in which they are asked."""
+    """(repeat, prompts asked at the same time, arm), in the order of asking."""
     groups = [prompts[at : at + concurrency] for at in range(0, len(prompts), concurrency)]
     for repeat in range(repeats):
         for number, group in enumerate(groups):
@@ -237,7 +238,7 @@ def measure(
 def together(
     talk: Callable[[Prompt], list[Answer]], prompts: Sequence[Prompt]
 ) -> list[list[Answer] | RequestError]:
-    """The answers of `talk` to all prompts at the same time, or an error in an answer's place."""
+    """The answers of `talk` to all prompts at the same time, or the error in their place."""
 
     def said(prompt: Prompt) -> list[Answer] | RequestError:
         try:

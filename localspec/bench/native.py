@@ -1,6 +1,6 @@
 """Runs measurements that need the engine: modules of other packages, each in its own process.
 
-Native code may die on a strange file, and a busy interpreter is no place to measure in.
+Native code may crash on a strange file, and an interpreter with other work measures badly.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ _Answer = TypeVar("_Answer")
 
 
 def ask(answer: type[_Answer], module: str, *arguments: str) -> _Answer:
-    """Standard output of `python -m localspec.MODULE ARGUMENTS`, decoded as `answer`.
+    """The standard output of `python -m localspec.MODULE ARGUMENTS`, decoded as `answer`.
 
     Raises:
-        EngineError: it failed or died; with the last line that it wrote on standard error.
+        EngineError: the process failed or died; quotes its last line on standard error.
     """
     command = [sys.executable, "-P", "-m", f"localspec.{module}", *arguments]
     with tempfile.TemporaryFile() as log:

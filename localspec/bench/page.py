@@ -18,7 +18,7 @@ DARK = (
     "#42cf83", "#9304fb", "#f3a1fc", "#c4f107", "#b117a1",
     "#3c9f39", "#b579ff", "#437028", "#d75dab", "#3ffcc2",
 )  # fmt: skip
-"""Found by a search: any two differ also for those who see no red, no green or no blue."""
+"""Found by a search: any two differ even to people who see no red, no green or no blue."""
 LIGHT_PAPER, DARK_PAPER = "#ffffff", "#14171c"
 
 STYLE = """

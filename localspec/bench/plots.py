@@ -1,6 +1,7 @@
-"""Plots as SVG, drawn with the page's own colours so that they follow its light and dark. Pure.
+"""Plots as SVG. Pure.
 
-Colours are classes `c0`, `c1` ... of the page; text and lines take the page's text colour.
+Colours are classes `c0`, `c1` ... of the page; text and lines take the page's text colour. So plots
+follow the page's light and dark themes.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from localspec.bench.report import by_position
 from localspec.bench.summary import ALL, Cell, Ratio, Summary
 
 COLOURS = 10
-"""Of the page; a further source has the colour of an earlier one, pale and dashed."""
+"""Colours of the page; further sources reuse them, pale and dashed."""
 WIDTH = 760
 LEFT, RIGHT, TOP, BOTTOM = 120, 96, 12, 40
 BAR, GAP = 14, 12
@@ -24,7 +25,7 @@ LABEL = 24
 """Room for a label of two digits."""
 MAX_POSITIONS = 16
 MIN_DRAFTED = 10
-"""A share of fewer tokens is noise that a line would show as a finding."""
+"""Fewest drafted tokens for a point of a line: a share of fewer tokens is noise."""
 MAX_RADIUS = 9.0
 TICKS = 6
 
@@ -61,7 +62,7 @@ class Axis(NamedTuple):
 
 
 class Side(NamedTuple):
-    """One side of a plot: what it counts, how a value is written, how values are spaced."""
+    """One axis of a plot: its name, the form and spacing of its values, and its upper end."""
 
     label: str
     show: Callable[[float], str] = "{:g}".format
@@ -77,7 +78,7 @@ class Line(NamedTuple):
 
 
 def legend(labels: Sequence[str]) -> str:
-    """The names of the colours, as HTML."""
+    """The legend of the colours, as HTML."""
     items = (
         f'<span><i class="c{_shade(i)}"></i>{escape(label)}</span>'
         for i, label in enumerate(labels)
@@ -86,14 +87,14 @@ def legend(labels: Sequence[str]) -> str:
 
 
 def _shade(place: int) -> str:
-    """The end of a source's class: its colour, and whether that had a source before."""
+    """The end of a source's CSS class: its colour, and "again" if the colour is used before."""
     return f"{place % COLOURS}{' again' * (place >= COLOURS)}"
 
 
 def speedups(summary: Summary) -> str:
-    """Bars of the ratio to plain, one per arm and slice, with their intervals; "" without any.
+    """Bars of the ratio to plain, one for each arm and slice, with their intervals; "" for none.
 
-    Where the bound is known a stroke stands at it, and the figure is "ratio of bound".
+    A known bound is marked by a stroke, and the figure then reads "ratio of bound".
     """
     arms = [arm for arm in summary.arms if arm != PLAIN]
     bars = {
@@ -105,7 +106,7 @@ def speedups(summary: Summary) -> str:
         return ""
     x = Axis(0, max(1.1, *ends), LEFT, WIDTH - RIGHT).rounded()
     rows: list[str] = []
-    texts: list[str] = []  # before everything else, also before the line at 1
+    texts: list[str] = []  # drawn last, in front of the bars and of the line at 1
     y = float(TOP)
     for name, slice_bars in bars.items():
         height = BAR * len(slice_bars)
@@ -171,7 +172,7 @@ def cost_staircase(stairs: Mapping[str, Sequence[tuple[int, float]]]) -> str:
 
 
 def acceptance(summary: Summary) -> str:
-    """The accepted share by position in the draft, one line per arm and source; "" without any."""
+    """The accepted share by position in the draft, one line per arm and source; "" for none."""
     lines = []
     for arm, cell in summary.cells[ALL].items():
         for source, count in cell.sources.items():
@@ -191,9 +192,9 @@ def acceptance(summary: Summary) -> str:
 
 
 def reliability(summary: Summary) -> str:
-    """Expected against measured acceptance of each source's next token; "" without any.
+    """Expected against observed acceptance of each source's next token; "" if there is none.
 
-    The area of a dot is how many tokens it stands for.
+    The area of a dot shows how many tokens it stands for.
     """
     if not summary.reliability:
         return ""
@@ -235,7 +236,7 @@ def _path(colour: int, dots: Sequence[tuple[float, float]]) -> str:
 
 
 def _curves(lines: Sequence[Line], across: Side, upward: Side) -> str:
-    """Lines through their points; the vertical axis begins at 0, its spacing is even."""
+    """Lines through their points; the vertical axis is linear and begins at 0."""
     bottom = 280.0
     places = sorted({place for line in lines for place, _ in line.points})
     top = upward.high or max(value for line in lines for _, value in line.points)
@@ -263,7 +264,7 @@ def _curves(lines: Sequence[Line], across: Side, upward: Side) -> str:
 
 
 def _labelled(x: Mapping[float, float]) -> dict[float, float]:
-    """Positions whose labels do not touch: the first, and those that two divides most often."""
+    """Places whose labels do not touch: the first, then those most often divisible by 2."""
     shown: list[float] = []
     first = min(x)
     for place in sorted(x, key=lambda place: (place != first, -(int(place) & -int(place)))):

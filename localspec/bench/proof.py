@@ -1,10 +1,10 @@
 """Whether a build of llama.cpp works: `python -m localspec.bench.proof`, which `make` runs.
 
-A pair of tiny random models is loaded in a real worker process, once for each device that llama.cpp
-offloads to and once without, and answers: forwards of one row and of several, drafts, rollback. The
-logits must be finite, agree between forwards of one row and of several, and agree between devices.
-A build may well import and then die where it matters, in a process with other libraries; a process
-of its own is what lets that be seen as a signal.
+A pair of tiny random models is loaded in a real worker process, once without offloading and once
+for each device that llama.cpp offloads to. The worker answers with forwards of one row and of
+several, drafts and rollback. Its logits must be finite, and must agree between forwards of one row
+and of several and between devices. A faulty build may import well and die only in a process with
+other libraries; each trial runs in a process of its own, whose death is seen as a signal.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ _TEXT = "Pack my box with five dozen liquor jugs."
 _TOKENS = 12
 _CONTEXT = 512
 _TOLERANCE = 0.25
-"""How far logits, of which the largest is about 3 above the mean, may differ between kernels."""
+"""Largest difference of logits between kernels; the largest logit is about 3 above the mean."""
 _PATIENCE_SECONDS = 120.0
 _LAST_LINES = 12
 
@@ -68,7 +68,7 @@ class Device(msgspec.Struct, frozen=True):
 class Build(msgspec.Struct, frozen=True):
     """A build of llama.cpp: its own description, its devices, and a fault of its library.
 
-    `exported_runtime` as in `engine/llama/devices.py`.
+    `exported_runtime` is that of `engine/llama/devices.py`.
     """
 
     llama: str
@@ -77,7 +77,7 @@ class Build(msgspec.Struct, frozen=True):
 
     @property
     def flaw(self) -> str:
-        """A sentence about a fault that other machines would have; empty for none."""
+        """A sentence about a fault that trials may not show; empty if there is none."""
         if not self.exported_runtime:
             return ""
         return (
@@ -87,9 +87,9 @@ class Build(msgspec.Struct, frozen=True):
 
     @property
     def offloading(self) -> list[Device]:
-        """Devices that take layers, in the order of `tensor_split`.
+        """The devices that take layers, in the order of `tensor_split`.
 
-        As llama.cpp has it: integrated ones where there is no other, and each card once.
+        As in llama.cpp, each card counts once, and integrated GPUs count only without others.
         """
         cards: dict[str, Device] = {}
         for device in self.devices:
@@ -112,10 +112,10 @@ class Trial(msgspec.Struct, frozen=True):
 
 
 class Logits(msgspec.Struct, frozen=True):
-    """The compared numbers of a text that was read in one forward.
+    """The numbers of a text, read in one forward, that are compared.
 
-    `gaps` and `margins` are those of `Replayed`; `first` is the first margin once more, from a
-    forward of one row.
+    `gaps` and `margins` are those of `Replayed`. `first` is the first margin again, from a forward
+    of one row.
     """
 
     gaps: list[float]
@@ -131,7 +131,7 @@ def inspect() -> Build:
 def trials(build: Build) -> Iterator[Trial]:
     """Run the trials: our own kernels, then without offloading, then each device that takes layers.
 
-    Before them one that has failed if the build has a flaw that a trial need not show.
+    If the build has a flaw, which trials may not show, a failed trial comes first.
     """
     if build.flaw:
         yield Trial("build", 0.0, build.flaw)
@@ -172,7 +172,7 @@ def trials(build: Build) -> Iterator[Trial]:
 
 
 def _kernels() -> Trial:
-    """Whether our kernels were compiled well: each row as if alone, in every format."""
+    """Check that our kernels were compiled well: each row has the bits that it has alone."""
     began = time.monotonic()
     try:
         tried = kernels.tried()
@@ -182,7 +182,7 @@ def _kernels() -> Trial:
 
 
 def _answers(worker: _Worker, load: Load) -> Logits:
-    """Load the pair, let it draft and verify, and read a text with it. Raises EngineError."""
+    """Load the pair, let it draft and verify, and read a text. Raises EngineError."""
     ready = worker.ask("loading", load, Ready)
     offloaded = load.config.engine.target.gpu_layers != 0
     if offloaded and not any(_is_device(held.device) for held in ready.devices):
@@ -228,14 +228,14 @@ def _request(id_: str) -> Generate:
 
 
 class _Worker:
-    """A worker process and our end of its socket: blocking, one thing at a time."""
+    """A worker process and our end of its socket. It blocks, and does one thing at a time."""
 
     def __init__(self, cache: Path) -> None:
         ours, theirs = socket.socketpair()
         self._socket = ours
-        self._stderr: BinaryIO = tempfile.TemporaryFile()  # noqa: SIM115 — closed in __exit__
+        self._stderr: BinaryIO = tempfile.TemporaryFile()  # noqa: SIM115 - closed in __exit__
         with theirs:
-            self._process = subprocess.Popen(  # noqa: S603 — our own module and interpreter
+            self._process = subprocess.Popen(  # noqa: S603 - our own module and interpreter
                 [sys.executable, "-P", "-m", "localspec.worker", "--fd", str(theirs.fileno())],
                 pass_fds=(theirs.fileno(),),
                 stdin=subprocess.DEVNULL,
@@ -254,7 +254,7 @@ class _Worker:
         self._stderr.close()
 
     def ask(self, doing: str, command: Command, answer: type[_E]) -> _E:
-        """Send `command` and return the first event of this kind. Raises EngineError."""
+        """Send `command` and return the first event of type `answer`. Raises EngineError."""
         deadline = time.monotonic() + _PATIENCE_SECONDS
         try:
             self._socket.sendall(frames.pack(command))
@@ -266,12 +266,12 @@ class _Worker:
                     raise EngineError(f"{doing} failed: {event.message}")
         except TimeoutError:
             raise EngineError(f"{doing} took more than {_PATIENCE_SECONDS:g} s.") from None
-        except OSError:  # it ended before it had read the command, or in the middle of an answer
+        except OSError:  # the worker ended before it read the command, or while it answered
             raise EngineError(f"the worker {self._ending()} while {doing}.") from None
 
     def quit(self) -> None:
-        """Shut the worker down. Raises EngineError if it fails to end."""
-        with contextlib.suppress(OSError):  # it has left already, and `ending` says how
+        """Shut the worker down. Raises EngineError if it ends with an error."""
+        with contextlib.suppress(OSError):  # it has ended already, and `_ending` tells how
             self._socket.sendall(frames.pack(Quit()))
         ending = self._ending()
         if self._process.returncode:
@@ -316,12 +316,12 @@ def main() -> int:
     try:
         for trial in trials(inspect()):
             said = trial.failure or f"{trial.said}, {trial.seconds:.1f} s"
-            print(f"{trial.device}: {said}", flush=True)  # noqa: T201 — a program of its own
+            print(f"{trial.device}: {said}", flush=True)  # noqa: T201 - a program of its own
             for line in trial.last_words:
-                print(f"    {line}", file=sys.stderr, flush=True)  # noqa: T201 — the same
+                print(f"    {line}", file=sys.stderr, flush=True)  # noqa: T201 - the same
             failed = failed or bool(trial.failure)
     except LocalSpecError as error:
-        print(error)  # noqa: T201 — the same
+        print(error)  # noqa: T201 - the same
         failed = True
     return int(failed)
 

@@ -18,12 +18,12 @@ WARM_TOKENS = 48
 WARM = "List the whole numbers from 1 to 40 with a comma between them, then do it once more."
 
 PATIENCE_SECONDS = 300.0
-"""Costs and exactness of a new model are found in a minute on a quiet machine."""
+"""Enough on a quiet machine, where measuring costs and exactness of a new model takes a minute."""
 POLL_SECONDS = 0.25
 
 
 def loaded(client: Client, name: str | None) -> Json:
-    """Load a model (none named: the default one) and return its entry in the daemon's status."""
+    """Load a model, by default the daemon's default, and return its entry in the status."""
     fields = {"model": name} if name else {}
     question = [{"role": "user", "content": "Hello"}]
     received = ask(Arm("", client, fields), question, Settings(max_tokens=1))
@@ -40,7 +40,7 @@ def model_of(client: Client, name: str) -> Json:
 
 
 def warm(arms: Sequence[Arm], settings: Settings) -> None:
-    """One untimed answer of every arm: weights in memory, acceptance no longer a mere prior."""
+    """Ask each arm once, untimed: weights come into memory, and acceptance is no mere prior."""
     brief = Settings(max_tokens=WARM_TOKENS, seed=settings.seed)
     for arm in arms:
         ask(arm, [{"role": "user", "content": WARM}], brief)
@@ -49,7 +49,7 @@ def warm(arms: Sequence[Arm], settings: Settings) -> None:
 def with_costs(client: Client, name: str) -> Json:
     """The model's status once its costs are measured, or after PATIENCE_SECONDS.
 
-    Before a worker's first heartbeat the status does not say whether they are.
+    Before a worker's first heartbeat the status does not tell whether they are.
     """
     return _when(client, name, lambda model: not model.get("measuring", True))
 

@@ -2,11 +2,12 @@
 
     python -m localspec.bench.reading MODEL.gguf --server .venv/bin/llama-server --prompts FILE
 
-Both servers run meanwhile, with homes of their own; the server has the flags of docs/measuring.md
-and llama.cpp's own kernels. Each prompt is asked of both in turns, read anew: alone, for the time
-to the first text, and so many at a time, for the tokens of all answers by wall clock. Then prompts
-are asked here once more, kept: in their slots, and after a restart. Prompts are JSON lines as
-Spec-Bench has them; without a file those of the suite's summaries and retrievals.
+Both servers run all the time, with homes of their own; llama-server has the flags of
+docs/measuring.md and llama.cpp's own kernels. Each prompt is asked of both servers in turns and
+read anew: alone, for the time to the first text, and several at a time, for the tokens of all
+answers by wall clock. Then the prompts are asked here once more, while they are still cached: in
+their slots, and after a restart. Prompts are JSON lines as in Spec-Bench; without a file they are
+the suite's summaries and retrievals.
 """
 
 from __future__ import annotations
@@ -37,12 +38,12 @@ from localspec.errors import DaemonError, LocalSpecError
 LONG = ("rag", "summarization")
 ANEW = {"cache_prompt": False}
 _PATIENCE_SECONDS = 120
-"""A server that has not loaded its model by then has failed."""
+"""A server that has not loaded its model after this long has failed."""
 
 
 @contextmanager
 def llama_server(program: Path, model: Path, streams: int, threads: int) -> Iterator[Arm]:
-    """A running llama-server with its own kernels, until the end. Raises DaemonError."""
+    """A llama-server with llama.cpp's own kernels, until the `with` ends. Raises DaemonError."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
@@ -78,14 +79,14 @@ def _asked(arm: Arm, prompt: Prompt, settings: Settings) -> ReceivedStream:
 
 
 class FirstText(NamedTuple):
-    """Seconds until the first text came, and the tokens of the prompt before it."""
+    """Seconds until the first text arrived, and the number of the prompt's tokens."""
 
     seconds: float
     tokens: int
 
 
 def first_texts(arm: Arm, prompts: Sequence[Prompt]) -> list[FirstText]:
-    """The first text of each prompt, one at a time."""
+    """The time to the first text of each prompt, asked one at a time."""
     brief, found = Settings(max_tokens=4), []
     for prompt in prompts:
         stream = _asked(arm, prompt, brief)
@@ -95,7 +96,7 @@ def first_texts(arm: Arm, prompts: Sequence[Prompt]) -> list[FirstText]:
 
 
 def together(arm: Arm, prompts: Sequence[Prompt], settings: Settings) -> tuple[int, float]:
-    """Tokens of the answers to prompts that are asked at the same time, and the seconds of all."""
+    """Tokens of all answers to prompts asked at the same time, and the seconds until all ended."""
     began = time.perf_counter()
     with ThreadPoolExecutor(len(prompts)) as threads:
         streams = list(threads.map(lambda prompt: _asked(arm, prompt, settings), prompts))
@@ -107,7 +108,7 @@ def together(arm: Arm, prompts: Sequence[Prompt], settings: Settings) -> tuple[i
 def compare(
     arms: Sequence[Arm], prompts: Sequence[Prompt], streams: int, tokens: int
 ) -> Iterator[str]:
-    """Lines with the figures of each arm, all of them in turns."""
+    """Lines with the figures of each arm, which are asked in turns."""
     firsts: dict[str, list[FirstText]] = {arm.name: [] for arm in arms}
     for at, prompt in enumerate(prompts):
         for arm in _turns(arms, at):
@@ -143,7 +144,7 @@ def _told(texts: Sequence[FirstText]) -> str:
 
 
 def kept(home: Home, prompts: Sequence[Prompt]) -> Iterator[str]:
-    """Lines with what a prompt takes here that was read before."""
+    """Lines with the times of prompts that were read here before."""
     here = Arm("here", home.client)
     first_texts(here, prompts)
     yield f"here: first text of what is kept, {_told(first_texts(here, prompts))}"

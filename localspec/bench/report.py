@@ -1,4 +1,4 @@
-"""The report as tables, and its Markdown. Pure."""
+"""The report as tables and as Markdown. Pure."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Table(msgspec.Struct, frozen=True):
     labels: int = 1
 
     def is_text(self, place: int) -> bool:
-        """Whether a column holds words; figures stand on the right, one below the other."""
+        """Whether a column holds words, which are aligned left; figures are aligned right."""
         return not place or any(_WORD.search(row[place]) for row in self.rows)
 
 
@@ -81,7 +81,7 @@ def tables(results: Results, summary: Summary) -> list[Table]:
 
 
 def machines(found: Sequence[tuple[Results, Summary]], arm: str) -> Table:
-    """One line for each simulated machine: how an arm did there."""
+    """One line for each simulated machine: the results of an arm there."""
     return Table(
         f"Every machine: decode speed of {arm} as a ratio to plain",
         ["machine", "worst slice", "its ratio", ALL, "tuned", "bound", "reached", "texts equal"],
@@ -278,7 +278,7 @@ def _staircase(results: Results) -> Table:
 
 
 def by_position(count: Source) -> list[float | None]:
-    """Accepted share at each position of a draft; None where nothing was drafted."""
+    """The accepted share at each position of a draft; None where nothing was drafted."""
     accepted = [*count.accepted_by_position, *[0] * len(count.drafted_by_position)]
     return [
         kept / drafted if drafted else None
@@ -324,7 +324,7 @@ def _interval(ratio: Ratio | None) -> str:
     if not ratio:
         return NONE
     if len(ratio.by_prompt) == 1:
-        return f"{ratio.mean:.2f}"  # how much one prompt says of others is not known
+        return f"{ratio.mean:.2f}"  # one prompt does not tell how others would vary
     return f"{ratio.mean:.2f} [{ratio.low:.2f}, {ratio.high:.2f}]"
 
 

@@ -27,10 +27,10 @@ class Source(msgspec.Struct, frozen=True):
 class Answer(msgspec.Struct, frozen=True):
     """One answer to one turn, as the client saw it and as the server reported it.
 
-    `kind` is "conversation" after the first turn, otherwise "replay" if the server still had most
-    of the prompt in its cache and "cold" if not. `seconds` and `ttft_seconds` are the client's wall
-    clock. `decode_seconds` is the time of all tokens but the first. What a server does not report
-    is None.
+    `kind` is "conversation" after the first turn. Before, it is "replay" if the server still had
+    most of the prompt in its cache, and "cold" if not. `seconds` and `ttft_seconds` are the
+    client's wall clock. `decode_seconds` is the time of all tokens but the first. Figures that a
+    server does not report are None.
     """
 
     prompt: str
@@ -53,7 +53,7 @@ class Answer(msgspec.Struct, frozen=True):
 
 
 class Batch(msgspec.Struct, frozen=True):
-    """Answers of one arm that were asked for at the same time, and the time until all had ended."""
+    """Answers of one arm that were asked for at the same time; `seconds` is until all had ended."""
 
     arm: str
     repeat: int
@@ -62,10 +62,10 @@ class Batch(msgspec.Struct, frozen=True):
 
 
 class Replay(msgspec.Struct, frozen=True):
-    """One text of plain's, led through the engine again: what each drafter would have proposed.
+    """One of plain's texts, run through the engine again: each drafter's proposals at each token.
 
-    A round drafts at most `max_draft` tokens. `predicts`: the drafters were given a prediction.
-    The text followed `prompt_tokens` tokens.
+    A round drafts at most `max_draft` tokens. `predicts` means that the drafters were given a
+    prediction. The text followed `prompt_tokens` tokens.
     """
 
     prompt: str
@@ -78,9 +78,9 @@ class Replay(msgspec.Struct, frozen=True):
 
 
 class Settings(msgspec.Struct, frozen=True):
-    """Settings of a measurement; `max_tokens` limits each answer, a pause comes before later turns.
+    """Settings of a measurement. `max_tokens` limits each answer; the pause precedes later turns.
 
-    `simulated`: all times are the server's, whose clock is that of another machine.
+    `simulated` means that all times are the server's, whose clock is a simulated machine's.
     """
 
     max_tokens: int = 128
@@ -95,10 +95,10 @@ class Settings(msgspec.Struct, frozen=True):
 class Results(msgspec.Struct, frozen=True):
     """One whole measurement.
 
-    `model` is the model's entry in the daemon's status when it had ended; `skipped` maps a prompt
-    a refused one to its reason: such a prompt counts in no arm. `replays` are of plain's
-    texts in the first repeat, where the bound was asked for. `table` is the simulated machine, if
-    it was one.
+    `model` is the model's entry in the daemon's status after the last answer. `skipped` maps each
+    prompt that a server refused to the reason; such a prompt counts in no arm. `replays` are of
+    plain's texts in the first repeat, if the bound was asked for. `table` is the simulated machine,
+    or None.
     """
 
     version: str
@@ -113,7 +113,7 @@ class Results(msgspec.Struct, frozen=True):
     table: Machine | None = None
 
     def answers(self, arm: str) -> list[Answer]:
-        """Every answer of an arm to a prompt that all servers took."""
+        """Every answer of an arm to the prompts that no server refused."""
         return [
             answer
             for batch in self.batches
@@ -124,21 +124,21 @@ class Results(msgspec.Struct, frozen=True):
 
 
 def staircase(model: Mapping[str, Any], cells: float = 0) -> list[tuple[int, float]]:
-    """(rows, milliseconds) of the target's forward behind so many tokens, ascending in rows.
+    """(rows, milliseconds) of the target's forward after `cells` tokens, ascending in rows.
 
-    From a model's status, on the line between what it says of near and far.
+    Interpolated linearly between the near and the far costs in a model's status.
     """
     near, far = model.get("cost_ms_by_rows") or {}, model.get("far_ms_by_rows") or {}
     return sorted((int(rows), ms) for rows, ms in _behind(model, near, far, cells).items())
 
 
 def draft_ms(model: Mapping[str, Any], cells: float = 0) -> dict[str, float]:
-    """Cost of one drafted token there, for each source that is not free."""
+    """The cost of one drafted token after `cells` tokens, for each source that is not free."""
     return _behind(model, model.get("draft_ms") or {}, model.get("far_draft_ms") or {}, cells)
 
 
 def host(model: Mapping[str, Any]) -> Host:
-    """Host time of a round, from a model's status; nothing where it is missing there."""
+    """Host time of a round, from a model's status; zero where the status does not tell."""
     return Host(model.get("host_ms") or 0.0, model.get("host_row_ms") or 0.0)
 
 
@@ -152,7 +152,7 @@ def _behind(
 def rate(answers: list[Answer]) -> float | None:
     """Decode tokens per second of several answers together; None if nothing was decoded.
 
-    The first token of an answer is the prompt's and counts in neither tokens nor time.
+    The first token of an answer comes from the prompt's forward; it adds no tokens and no time.
     """
     tokens = sum(max(0, answer.tokens - 1) for answer in answers)
     seconds = sum(answer.decode_seconds for answer in answers)

@@ -1,9 +1,8 @@
 """GGUF files in the shape of a real model with random quantized weights.
 
-How long a forward takes does not depend on what the weights are, so a machine's staircase for a
-large model can be measured without its gigabytes being downloaded, and a build of llama.cpp can be
-proved before there is any model. The blocks are random, their scales such that activations stay
-finite.
+The time of a forward does not depend on the weights' values. So the staircase of a large model can
+be measured without downloading its gigabytes, and a build of llama.cpp can be proved before there
+is any model. The blocks are random, with scales for which activations stay finite.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ from localspec.errors import DiskFull
 Kind: TypeAlias = Literal["q4_0", "q4_k_m"]
 
 _CHUNK_BLOCKS = 1 << 15
-"""Blocks that a tensor repeats to its end: some megabytes, quickly made and quickly written."""
+"""Random blocks that are repeated to fill a tensor: some megabytes, made and written quickly."""
 _SPECIALS = ("<|endoftext|>", "<|im_start|>", "<|im_end|>")
 
 _NORMAL, _CONTROL = 1, 3  # llama_token_type
@@ -44,7 +43,7 @@ _SCALE = float((_SCALES.astype(float) ** 2).mean() ** 0.5)
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """Dimensions of a Qwen2: what decides how long a forward takes."""
+    """The dimensions of a Qwen2, which decide how long a forward takes."""
 
     layers: int
     width: int
@@ -62,16 +61,16 @@ SHAPES = {
     "14b": Shape(48, 5120, 40, 8, 13_824),
     "32b": Shape(64, 5120, 40, 8, 27_648),
 }
-"""Qwen2.5's, by the size in their names; "tiny" is for trying the way."""
+"""The shapes of Qwen2.5 by the size in their names; "tiny" is for trying a measurement."""
 
 
 def write(path: Path, shape: Shape, kind: Kind, *, seed: int = 0) -> Path:
-    """Write a model of this shape to `path`, in a few megabytes of memory, and return it.
+    """Write a model of this shape to `path` in a few megabytes of memory, and return `path`.
 
     `kind` "q4_0" has every matrix in Q4_0; "q4_k_m" is llama.cpp's mixture of Q4_K and Q6_K.
 
     Raises:
-        DiskFull: it would not fit.
+        DiskFull: the file would not fit.
     """
     tensors = list(_tensors(shape, kind))
     needed, free = weight_bytes(shape, kind), shutil.disk_usage(path.parent).free
@@ -122,9 +121,9 @@ def _tensors(shape: Shape, kind: Kind) -> Iterator[Tensor]:
 
 
 def _more_bits(layer: int, layers: int) -> bool:
-    """The layers to which llama.cpp's Q4_K_M gives Q6_K."""
+    """Whether a layer is one of those to which llama.cpp's Q4_K_M gives Q6_K."""
     eighth = layers // 8
-    return layer < eighth or layer >= 7 * layers // 8 or (layer - eighth) % 3 == 2  # noqa: PLR2004 — its own rule
+    return layer < eighth or layer >= 7 * layers // 8 or (layer - eighth) % 3 == 2  # noqa: PLR2004 - its own rule
 
 
 def _metadata(name: str, shape: Shape, kind: Kind) -> Metadata:
@@ -146,7 +145,7 @@ def _metadata(name: str, shape: Shape, kind: Kind) -> Metadata:
 
 
 def _tokenizer(vocabulary: int) -> Metadata:
-    """Bytes, the special tokens, and words that no text has: any text can be tokenized."""
+    """The tokens of all bytes, the special tokens, and filler words: any text can be tokenized."""
     tokens = [*byte_alphabet(), *_SPECIALS]
     types = [_NORMAL] * vocabulary
     types[len(tokens) - len(_SPECIALS) : len(tokens)] = [_CONTROL] * len(_SPECIALS)
@@ -192,7 +191,7 @@ def blocks(
     made = np.frombuffer(random.bytes(count * layout.itemsize), dtype=layout).copy()
     if type_ == "Q4_0":  # w = d (q - 8), q uniform on 0..15
         made["d"] = deviation / _deviation(16)
-    elif type_ == "Q4_K":  # w = s (d q - dmin): minima like scales, which six bits could hold
+    elif type_ == "Q4_K":  # w = s (d q - dmin): each group's minimum equals its scale
         made["d"] = deviation / _deviation(16) / _SCALE
         made["dmin"] = 7.5 * deviation / _deviation(16) / _SCALE
         scales = random.choice(_SCALES, (count, 8))
@@ -204,5 +203,5 @@ def blocks(
 
 
 def _deviation(levels: int) -> float:
-    """Standard deviation of a uniform choice among so many neighbouring integers."""
+    """Standard deviation of a uniform choice among `levels` neighbouring integers."""
     return float(((levels**2 - 1) / 12) ** 0.5)

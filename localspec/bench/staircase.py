@@ -1,4 +1,4 @@
-"""The staircase of one GGUF on one device, measured alone, and its tables."""
+"""The staircase of one GGUF on one device, measured with nothing else running, and its tables."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from localspec.machine import Forwards
 ROWS = (1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 12, 16, 24, 32)
 """Row counts of a round: CUDA's kernels change after 8, so 9 is among them."""
 CELLS = (64, 2048)
-"""Tokens in the context: a short chat, and a file that is being edited."""
+"""Tokens in the context: those of a short chat, and those of a file that is being edited."""
 
 
 class Stair(msgspec.Struct, frozen=True):
     """Forwards of `rows` rows: milliseconds, and the middle half of them relative to the median.
 
-    These are steady, after two of as many rows at least; `changed_ms` is the median of those after
-    another row count, `second_ms` of those after them.
+    These forwards are steady: at least the two before each had as many rows. `changed_ms` is the
+    median of the forwards right after another row count, `second_ms` of those that follow these.
     """
 
     rows: int
@@ -34,7 +34,7 @@ class Stair(msgspec.Struct, frozen=True):
 
 
 class Curve(msgspec.Struct, frozen=True):
-    """A staircase behind a context of `cells` tokens, ascending from one row."""
+    """A staircase after a context of `cells` tokens, ascending from one row."""
 
     cells: int
     prefill_tokens_per_second: float
@@ -42,14 +42,14 @@ class Curve(msgspec.Struct, frozen=True):
 
     @property
     def row_ms(self) -> float:
-        """One row: what plain decoding takes for a token, and drafting for a drafted one."""
+        """One row: the time of a token in plain decoding, and of a drafted token of a draft."""
         return self.stairs[0].median_ms
 
 
 class Measured(msgspec.Struct, frozen=True):
-    """One file on one device; `memory` is bytes by llama.cpp's name of a buffer.
+    """One file on one device; `memory` maps llama.cpp's names of buffers to bytes.
 
-    `head_ms` is what a token of a draft head takes on the host, if it can have one.
+    `head_ms` is the time of a feature head's token on the host; None if the model can have none.
     """
 
     build: str
@@ -61,11 +61,11 @@ class Measured(msgspec.Struct, frozen=True):
 
     @property
     def on_gpu(self) -> bool:
-        """Whether weights lie in a GPU's own memory."""
+        """Whether weights are in a GPU's own memory."""
         return any(name.startswith("CUDA") and "Host" not in name for name in self.memory)
 
 
-def measure(  # noqa: PLR0913 — a file, and how it is measured, by name
+def measure(  # noqa: PLR0913 - a file, and how it is measured, by name
     path: Path,
     *,
     rows: Sequence[int] = ROWS,
@@ -112,7 +112,7 @@ def table(found: dict[str, Measured]) -> Table:
 
 
 def changes(found: dict[str, Measured]) -> Table:
-    """Time of a forward right after one of another row count, and of the one that follows it."""
+    """The time of a forward right after another row count, and of the forwards that follow it."""
     rows = sorted({stair.rows for one in found.values() for stair in one.curves[0].stairs})
     return Table(
         "Milliseconds of a forward by the forwards before it",
@@ -133,11 +133,11 @@ def changes(found: dict[str, Measured]) -> Table:
 
 
 def forwards(found: Measured) -> Forwards:
-    """The model's prices for a table of the machine it was measured on."""
+    """The model's costs for a table of the machine that it was measured on."""
     near, far = found.curves[0], found.curves[-1]
     tokens = max(1, far.cells - near.cells)
     looks = {
-        # On a noisy machine the few tokens of the near context might seem to cost all of it.
+        # Noise could make the few tokens of the near context seem to cost all of its time.
         one.rows: min(
             max(0.0, other.median_ms - one.median_ms) / tokens, one.median_ms / near.cells / 2
         )

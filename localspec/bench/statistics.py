@@ -7,7 +7,7 @@ import random
 from collections.abc import Callable, Sequence
 
 RESAMPLES = 2000
-"""Enough for two digits of an interval's ends; more only takes longer."""
+"""Enough for two digits of an interval's ends."""
 LEVEL = 0.95
 
 
@@ -49,7 +49,7 @@ def bootstrap(
     """The percentile bootstrap interval of `statistic` over `values`.
 
     It shows how much the figure would move with other prompts of the same kind. A single value says
-    nothing of that: its interval is a point, and a report must show how many prompts there were.
+    nothing about that: its interval is a point, and a report must show the number of prompts.
     """
     if len(values) == 1:
         return (statistic(values),) * 2

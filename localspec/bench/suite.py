@@ -14,7 +14,7 @@ MAX_FILE_BYTES = 64 * 1024 * 1024
 
 
 class Prompt(msgspec.Struct, frozen=True):
-    """One conversation: the user's turns in order, each to be answered before the next is sent."""
+    """One conversation: the user's turns, each answered before the next one is sent."""
 
     name: str
     slice: str
@@ -22,7 +22,7 @@ class Prompt(msgspec.Struct, frozen=True):
 
 
 class _Question(msgspec.Struct, frozen=True):
-    """One line of Spec-Bench's question.jsonl; other fields of it are of no use here."""
+    """One line of Spec-Bench's question.jsonl, without the fields that are not used here."""
 
     question_id: int | str
     category: str
@@ -48,9 +48,9 @@ def builtin() -> list[Prompt]:
 
 
 def spec_bench(path: Path) -> list[Prompt]:
-    """The prompts of a file of JSON lines as Spec-Bench has them; a category is a slice.
+    """The prompts of a file of JSON lines as in Spec-Bench; a category is a slice.
 
-    Raises RequestError with the line at fault.
+    Raises RequestError, which names the faulty line.
     """
     try:
         with path.open("rb") as file:
@@ -86,9 +86,9 @@ def _prompt(path: Path, number: int, line: bytes) -> Prompt:
 def choose(
     prompts: Sequence[Prompt], slices: Iterable[str] = (), limit: int | None = None
 ) -> list[Prompt]:
-    """The prompts of these slices (none named: of all), at most `limit` of each, in file order.
+    """At most `limit` prompts of each of these slices, or of all if none is named, in file order.
 
-    Raises RequestError for a slice that there is not.
+    Raises RequestError for an unknown slice.
     """
     known = list(dict.fromkeys(prompt.slice for prompt in prompts))
     wanted = list(slices) or known

@@ -42,10 +42,10 @@ class Ratio(msgspec.Struct, frozen=True):
 
 
 class Bound(msgspec.Struct, frozen=True):
-    """The ratio that the best possible decisions would have reached on the same texts.
+    """The ratio to plain that the best possible decisions would have reached on the same texts.
 
-    `mean` is geometric over `prompts` prompts; `reached` is the measured ratio of these by it.
-    `tuned` is what the best fixed setting of each would have reached.
+    `mean` is geometric over `prompts` prompts. `reached` is the measured ratio on these, divided by
+    `mean`. `tuned` is the ratio of the best fixed setting for each prompt.
     """
 
     mean: float
@@ -154,7 +154,7 @@ def _cell(
 
 
 def compare(answers: Sequence[Answer], plain: Sequence[Answer]) -> Ratio | None:
-    """How much faster `answers` were decoded than plain's; None if nothing can be compared."""
+    """The ratio of the decode speeds of `answers` and of plain's; None if none can be compared."""
     by_prompt: dict[str, float] = {}
     for prompt in dict.fromkeys(one.prompt for one in plain):
         pairs = _paired(answers, plain, prompt)
@@ -177,7 +177,7 @@ def compare(answers: Sequence[Answer], plain: Sequence[Answer]) -> Ratio | None:
 
 
 def bounded(ratio: Ratio, possible: Mapping[str, Possible]) -> Bound | None:
-    """The bound of the prompts that have one; None without any."""
+    """The bound over the prompts that have one; None if none has."""
     known = [prompt for prompt in ratio.by_prompt if prompt in possible]
     if not known:
         return None
@@ -190,7 +190,7 @@ def bounded(ratio: Ratio, possible: Mapping[str, Possible]) -> Bound | None:
 def _paired(
     answers: Sequence[Answer], plain: Sequence[Answer], prompt: str
 ) -> list[tuple[float, float]]:
-    """The two arms' rates on one prompt, repeat by repeat: what drifts in between cancels out."""
+    """The two arms' rates on one prompt by repeat, so that drift between repeats cancels out."""
     pairs = []
     for repeat in {one.repeat for one in plain}:
         mine, base = (
@@ -214,7 +214,7 @@ def _first_text(answers: Sequence[Answer]) -> dict[str, Waits]:
 
 
 def merged(reports: Iterable[dict[str, Source]]) -> dict[str, Source]:
-    """The counts of many answers in one, source by source."""
+    """The summed counts of many answers, by source."""
     total: dict[str, Source] = {}
     for sources in reports:
         for name, count in sources.items():
@@ -243,7 +243,7 @@ def _counted(words: Iterable[str]) -> dict[str, int]:
 
 
 def _throughput(results: Results, arm: str) -> float | None:
-    """Median over repeats of all tokens of an arm by the wall clock of its batches."""
+    """The median over repeats of an arm's tokens divided by the wall clock of its batches."""
     rates = []
     for repeat in range(results.settings.repeats):
         batches = [batch for batch in results.batches if (batch.arm, batch.repeat) == (arm, repeat)]

@@ -1,4 +1,4 @@
-"""The simulated machines that are part of LocalSpec, by name, and those of files."""
+"""The simulated machines that are shipped with LocalSpec, by name, and those in files."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ def names() -> list[str]:
 
 
 def find(name: str) -> tuple[Path, Machine]:
-    """Read a table, by the name of a shipped one or the path of a file. Returns it and its path.
+    """The path and content of a table, from the name of a shipped one or the path of a file.
 
     Raises:
         RequestError: there is no such table.
-        ConfigError: it is none, or has holes.
+        ConfigError: the file is no table, or figures are missing.
     """
     path = file(name)
     return path, machine.read(path)
 
 
 def file(name: str) -> Path:
-    """The path of the table of that name or path. Raises RequestError."""
+    """The path of the table with this name or path. Raises RequestError."""
     path = _SHIPPED / f"{name}.toml" if name in names() else Path(name)
     if not path.is_file():
         raise RequestError(
@@ -44,9 +44,9 @@ def file(name: str) -> Path:
 
 
 def config(table: Path, user: Config) -> Config:
-    """The user's configuration for a daemon on that machine.
+    """The user's configuration for a daemon on a simulated machine.
 
-    It listens nowhere else, and keeps what it has loaded: an answer may take minutes here.
+    It listens at no other address and keeps loaded models: an answer may take minutes here.
     """
     return replace(
         user,

@@ -1,7 +1,7 @@
 """Verifies by repetition that answers with drafts and without are the same text.
 
-Texts are compared, as a client gets them. How near the two likeliest tokens were where texts part
-is then asked of the engine.
+Texts are compared as a client gets them. Where two texts part, the engine is then asked how near
+the logits of its two likeliest tokens were.
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ from localspec.wire.messages import Replayed
 CONTEXT_CHARACTERS = 32
 
 _NOBODY: Json = {"drafters": []}
-"""No drafter need be asked about a text when only the target's logits are wanted."""
+"""Parameters of a replay without drafters, when only the target's logits are wanted."""
 
 WAYS: Mapping[str, float] = {"greedy": 0.0, "seeded": 0.8}
-"""How each turn is replayed, and at which temperature."""
+"""The ways in which each turn is replayed, with their temperatures."""
 
 
 class Difference(msgspec.Struct, frozen=True):
-    """Where two texts part: `plain` and `found` are what each says from there on.
+    """A place where two texts part: `plain` and `found` are the two texts from there on.
 
-    `position` counts characters from the beginning; `before` is what both say just before it.
-    `likeliest` are the target's two likeliest tokens at the parting, whose logits differ by
-    `logit_gap`; None where the daemon refused to say.
+    `position` counts characters from the beginning; `before` is the common text just before it.
+    `likeliest` are the target's two likeliest tokens there, and `logit_gap` is the difference of
+    their logits; both are None if the daemon refused to tell.
     """
 
     prompt: str
@@ -49,7 +49,7 @@ class Difference(msgspec.Struct, frozen=True):
 
 
 class Tally(msgspec.Struct, frozen=True):
-    """One arm in one way: how many texts were compared and equal, and what it drafted for them."""
+    """One arm in one way: numbers of texts compared and equal, of tokens drafted and accepted."""
 
     way: str
     arm: str
@@ -60,7 +60,7 @@ class Tally(msgspec.Struct, frozen=True):
 
 
 class Verification(msgspec.Struct, frozen=True):
-    """The whole replay; `exactness` is what the daemon promises for this model."""
+    """The results of all replays; `exactness` is what the daemon promises for this model."""
 
     model: str
     exactness: str
@@ -76,7 +76,7 @@ class Verification(msgspec.Struct, frozen=True):
 
 
 def difference(plain: str, found: str) -> tuple[int, str, str, str] | None:
-    """(position, what both say before it, plain's text there, the other's); None if equal."""
+    """(position, common text before it, plain's text there, the other's); None if equal."""
     if plain == found:
         return None
     pairs = zip(plain, found, strict=False)
@@ -95,11 +95,11 @@ def parting(
     received: ReceivedStream,
     position: int,
 ) -> tuple[tuple[str, str] | None, float | None]:
-    """The two likeliest tokens where two texts part at this character, and their logits' gap.
+    """The two likeliest tokens where two texts part at a character, and their logits' gap.
 
-    The tokens begin where both texts have an edge between tokens, at or before the character. Up to
-    there the text is given to the daemon as text, which tokenizes it anew: in rare texts that gives
-    other tokens than were generated, and then another gap.
+    The place is the last one, at or before the character, where both texts have an edge between
+    tokens. The text up to there is given to the daemon as text and tokenized anew. In rare texts
+    that yields other tokens than were generated, and then another gap.
     """
     edge = max(edge for edge in {*expected.edges} & {*received.edges} if edge <= position)
     try:
@@ -121,7 +121,7 @@ def verify(
 ) -> Verification:
     """Replay every turn of every prompt in every way by every arm; `arms` begin with plain.
 
-    Later turns go on from plain's answer, so that one difference does not become many.
+    Later turns follow plain's answers, so that one difference does not become many.
     """
     told = [replace(arm, fields={**arm.fields, "return_origins": True}) for arm in arms]
     plain, *drafting = told

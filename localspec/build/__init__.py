@@ -1,1 +1,1 @@
-"""Compiles llama.cpp for this machine: `make install` and `localspec build` by the same code."""
+"""Compiles llama.cpp for this machine; `make install` and `localspec build` share this code."""

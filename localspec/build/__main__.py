@@ -15,7 +15,7 @@ from localspec.errors import LocalSpecError
 
 
 def main() -> int:
-    """Build what is asked for, and say how it goes; the exit code."""
+    """Build what is asked for and show the progress; returns the exit code."""
     parser = argparse.ArgumentParser(prog="python -m localspec.build", description=__doc__)
     parser.add_argument("what", choices=("install", "llama-server"))
     parser.add_argument("--into", type=Path, required=True, metavar="VENV", help="an environment")

@@ -1,6 +1,6 @@
-"""The backends of llama.cpp that compute besides the CPU, and which of them a machine gets.
+"""The backends of llama.cpp that compute besides the CPU, and the choice of one for this machine.
 
-docs/gpu.md says more about each.
+docs/gpu.md describes each of them.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ _VULKAN_HEADERS = """#include <vulkan/vulkan.h>
 
 
 def succeeds(*command: str, text: str = "") -> bool:
-    """Whether a program is there and ends with exit code 0, given `text`."""
+    """Whether a program exists and ends with exit code 0 when given `text` as input."""
     return said_by(*command, text=text) is not None
 
 
 def said_by(*command: str, text: str = "") -> str | None:
-    """Standard output of a program; None if it is not there or fails."""
+    """The standard output of a program; None if it does not exist or fails."""
     if (program := shutil.which(command[0])) is None:
         return None
     done = subprocess.run(
@@ -47,7 +47,7 @@ def _says(word: str, *command: str) -> bool:
 
 
 def on_macos() -> bool:
-    """Whether this is macOS, whose linker and libraries are others."""
+    """Whether this is macOS, which has a linker and libraries of its own."""
     return _says("Darwin", "uname")
 
 
@@ -59,9 +59,10 @@ def _vulkan_device() -> bool:
 
 
 class Backend(NamedTuple):
-    """A backend: its name, llama.cpp's flag, its compiler, and what to install for that.
+    """A backend: its name, llama.cpp's flag, its compiler, and the packages that provide it.
 
-    `device` tells whether a device of it answers, `headers` is a source that has to compile.
+    `device` tells whether a device of the backend responds; `headers` is a source text that has to
+    pass the preprocessor.
     """
 
     name: str
@@ -72,7 +73,7 @@ class Backend(NamedTuple):
     headers: str = ""
 
     def ready(self, cxx: str) -> bool:
-        """Whether everything is there to compile it; `cxx` is the C++ compiler."""
+        """Whether everything needed to compile the backend is here; `cxx` is the C++ compiler."""
         compiler = shutil.which(self.compiler or cxx) is not None
         return compiler and (
             not self.headers or succeeds(cxx, "-E", "-x", "c++", "-", text=self.headers)
@@ -115,9 +116,9 @@ NAMES = ("auto", *(one.name for one in BACKENDS))
 
 
 def chosen(name: str, cxx: str, say: Callable[[str], None]) -> Backend:
-    """The backend of this name, or for "auto" the first with a device and a compiler.
+    """The backend of this name, or for "auto" the first one with a device and a compiler.
 
-    Of a device that stays unused for want of a compiler it is said what to install. Raises
+    If a device stays unused because its compiler is missing, `say` is told what to install. Raises
     ConfigError.
     """
     if name not in NAMES:

@@ -1,7 +1,7 @@
-"""Compiles llama.cpp, proves that it works here, and cures a build that does not.
+"""Compiles llama.cpp, proves that it works here, and tries cures for a build that does not.
 
-Only what was proved enters the cache. The proof (`localspec.bench.proof`) loads and decodes a pair
-of tiny models on every device, in processes of its own, and compares the bits of LocalSpec's
+Only proved builds enter the cache. The proof (`localspec.bench.proof`) loads a pair of tiny models
+and decodes with it on every device, in processes of its own, and compares the bits of LocalSpec's
 kernels.
 """
 
@@ -41,14 +41,14 @@ _LACKS = (
 
 
 class Attempt(NamedTuple):
-    """One way to compile: in words, and by flags that are added."""
+    """One way to compile: its description, and the flags that it adds."""
 
     words: str
     flags: tuple[str, ...] = ()
 
 
 class Workshop(NamedTuple):
-    """The tools of a build, its working directory, its log, and whom it tells how it goes."""
+    """The tools of a build, its working directory, its log, and a function that shows progress."""
 
     tools: Toolchain
     pip: Pip
@@ -58,21 +58,22 @@ class Workshop(NamedTuple):
 
 
 class Installer(Protocol):
-    """Puts a wheel where it is going to be used."""
+    """Installs a wheel in the place where it will be used."""
 
     def install(self, wheel: Path, log: Path) -> bool:
-        """Install it and run the proof, whose words go to standard error; whether it works."""
+        """Install and prove the wheel; returns whether it works. The proof writes to stderr."""
 
     def keep(self) -> None:
-        """Use what was installed last from now on; it works, and its wheel is in the cache."""
+        """Use the last installed wheel from now on; it works and is in the cache."""
 
 
 def attempts(tools: Toolchain, *, chosen: bool) -> Iterator[Attempt]:
     """Yield ways to compile in the order in which they are tried: the plain one, then cures.
 
-    A linker that finds no libstdc++.so puts one into each library, and these take each other's
-    symbols for their own: in a process with more libraries the first stream crashes. A GPU that was
-    `chosen` by name is not left out. A cure that would change nothing is passed over.
+    If the linker finds no libstdc++.so, it links a C++ runtime into each library, and these
+    libraries use each other's symbols by mistake: in a process with more libraries the first stream
+    crashes. A GPU that was `chosen` by name is not left out. A cure that would change nothing is
+    skipped.
     """
     inside: tuple[str, ...] = ()
     if not on_macos():
@@ -99,14 +100,14 @@ def attempts(tools: Toolchain, *, chosen: bool) -> Iterator[Attempt]:
 
 @contextlib.contextmanager
 def working(tools: Toolchain) -> Iterator[Path]:
-    """A directory that is gone afterwards, also if the build is told to end; in the cache.
+    """A directory in the cache that is deleted at the end, also if the build is told to end.
 
-    Those of builds that were killed go first. Libraries are loaded from there: whatever the umask
-    was, other users may not write what a build leaves.
+    Directories of builds that were killed are deleted first. As libraries are loaded from the
+    cache, other users may not write to anything that a build leaves, whatever the umask was.
     """
     os.umask(os.umask(_OTHERS_WRITE) | _OTHERS_WRITE)
     for number in (signal.SIGTERM, signal.SIGHUP):
-        if signal.getsignal(number) is signal.SIG_DFL:  # else it is ignored, or heard already
+        if signal.getsignal(number) is signal.SIG_DFL:  # else it is ignored or has a handler
             signal.signal(number, signal.default_int_handler)
     tools.place.mkdir(parents=True, exist_ok=True, mode=0o700)
     for left in tools.place.parent.glob(f"*/{_WORK}*"):
@@ -121,7 +122,7 @@ def working(tools: Toolchain) -> Iterator[Path]:
 
 @contextlib.contextmanager
 def _locked(directory: Path) -> Iterator[None]:
-    """Hold the lock of a working directory. Raises OSError where a build that runs holds it."""
+    """Hold the lock of a working directory. Raises OSError if a running build holds it."""
     handle = os.open(directory, os.O_RDONLY | os.O_CLOEXEC)
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -131,10 +132,10 @@ def _locked(directory: Path) -> Iterator[None]:
 
 
 def build(shop: Workshop, installer: Installer, *, chosen: bool) -> None:
-    """Install a llama.cpp that was proved here: that of the cache, or one that is compiled.
+    """Install a llama.cpp that is proved here: one from the cache, or else a newly compiled one.
 
-    Each cure is compiled in the directory of the attempt before, so only what differs is made
-    again. Raises EngineError.
+    Each cure is compiled in the build directory of the attempt before it, so only the differences
+    are compiled again. Raises EngineError.
     """
     place, log = shop.tools.place, shop.log
     log.unlink(missing_ok=True)
@@ -162,10 +163,10 @@ def build(shop: Workshop, installer: Installer, *, chosen: bool) -> None:
 
 
 def _compile(shop: Workshop, source: Path, way: Attempt) -> str:
-    """Compile a wheel into the working directory; why that failed, or nothing.
+    """Compile a wheel into the working directory; returns the reason of a failure, or "".
 
-    The package forces llama.cpp's `common`, which LocalSpec does not use, into CMake's cache; a
-    plain variable of that name goes before the cache.
+    The package forces llama.cpp's `common`, which LocalSpec does not use, into CMake's cache. A
+    normal CMake variable of that name overrides the cache.
     """
     tools, work = shop.tools, shop.work
     shutil.rmtree(source / "llama_cpp" / "lib", ignore_errors=True)
@@ -187,7 +188,7 @@ class IntoEnvironment:
         self._pip, self._say = pip, say
 
     def install(self, wheel: Path, log: Path) -> bool:
-        """As `Installer` has it."""
+        """Install the wheel and prove it, as in `Installer`."""
         self._say("installing LocalSpec")
         try:
             self._pip.run("install", "-q", "--force-reinstall", "--no-deps", str(wheel))
@@ -199,21 +200,21 @@ class IntoEnvironment:
         return _proved(self._pip.python, log, {})
 
     def keep(self) -> None:
-        """Nothing remains to be done."""
+        """Do nothing: the wheel is in use already."""
 
 
 _OTHERS = 3
-"""Libraries of other processors or versions that stay: 60 MB each, ten minutes to compile."""
+"""Libraries kept for other processors or versions: 60 MB each, ten minutes to compile."""
 
 
 class IntoCache:
-    """Unpacks the wheel's libraries beside those that are in use, and puts them in their place."""
+    """Unpacks the wheel's libraries beside those in use, and later replaces these with them."""
 
     def __init__(self, work: Path) -> None:
         self._new = work / "libraries"
 
     def install(self, wheel: Path, log: Path) -> bool:
-        """As `Installer` has it."""
+        """Unpack the wheel's libraries and prove them, as in `Installer`."""
         shutil.rmtree(self._new, ignore_errors=True)
         self._new.mkdir(mode=0o755)
         with zipfile.ZipFile(wheel) as archive:
@@ -223,13 +224,14 @@ class IntoCache:
         return _proved(Path(sys.executable), log, {"LLAMA_CPP_LIB_PATH": str(self._new)})
 
     def keep(self) -> None:
-        """Replace the libraries of this installation; workers that run keep theirs until they end.
+        """Replace the libraries of this installation; running workers keep theirs until they end.
 
-        Of others the last few stay, for machines with another processor that share this home.
+        Of other libraries the newest few are kept, for machines with another processor that share
+        this home.
         """
         kept = built.kept()
         kept.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        if kept.exists():  # never half of them under that name, whenever this ends
+        if kept.exists():  # an interruption must never leave half of the libraries in this place
             kept.rename(self._new.with_name("replaced"))
         others = sorted(kept.parent.iterdir(), key=lambda one: one.stat().st_mtime)
         for other in others[:-_OTHERS]:
@@ -238,7 +240,7 @@ class IntoCache:
 
 
 def _proved(python: Path, log: Path, environment: dict[str, str]) -> bool:
-    """Whether `python` can load and decode with its llama.cpp; its words go to standard error."""
+    """Whether `python` can load and decode with its llama.cpp; prints to standard error."""
     command = [str(python), "-P", "-m", "localspec.bench.proof"]
     with log.open("a", encoding="utf-8") as errors:
         done = subprocess.run(

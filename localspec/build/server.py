@@ -1,7 +1,7 @@
-"""Compiles llama-server out of the same source and with the same flags, to compare with.
+"""Compiles llama-server from the same source and with the same flags, for comparisons.
 
-So a comparison measures two programs and not two builds. It is one static program, which loads no
-library of another version, without the web page that its build would download.
+A comparison then measures two programs and not two builds. llama-server is one static program, so
+it loads no library of another version. The web page that its build would download is left out.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _OFF = ("BUILD_SHARED_LIBS", "LLAMA_BUILD_TESTS", "LLAMA_BUILD_EXAMPLES", "LLAMA
 
 
 class CMake:
-    """CMake and ninja: those of this machine, or of PyPI in a directory of `work`."""
+    """CMake and ninja: this machine's, or those of PyPI in a directory of `work`."""
 
     def __init__(self, pip: Pip, work: Path, log: Path, environment: dict[str, str]) -> None:
         self._log, self._environment = log, dict(environment)
@@ -48,7 +48,7 @@ class CMake:
 
 
 def server(shop: Workshop) -> Path:
-    """The path of llama-server, which is compiled if it is not there. Raises EngineError."""
+    """The path of llama-server, which is compiled if it is missing. Raises EngineError."""
     tools, log = shop.tools, shop.log
     program = tools.place / "llama-server"
     if not program.exists():

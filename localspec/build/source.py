@@ -1,4 +1,4 @@
-"""The source of the pinned llama-cpp-python, pip, and programs whose progress is shown."""
+"""The source of the pinned llama-cpp-python, pip, and programs that are run with their progress."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ _MESSAGE_CHARS = 200
 
 
 class Pip:
-    """pip of an environment: of its Python, or of one beside it where it has none."""
+    """pip for an environment: its own, or one from a second environment if it has none."""
 
     def __init__(self, python: Path, work: Path) -> None:
         self.python = python
         self._of = python if _has_pip(python) else _with_pip(python, work / "pip")
 
     def run(self, *arguments: str) -> None:
-        """Run a command of pip. Raises EngineError with its last line."""
+        """Run a pip command. Raises EngineError with the last line that pip wrote."""
         with program(self.command(*arguments), stderr=subprocess.PIPE) as process:
             _, said = process.communicate()
         if process.returncode:
@@ -37,7 +37,7 @@ class Pip:
             raise EngineError(f"pip {arguments[0]} failed: {last[:_MESSAGE_CHARS]}")
 
     def command(self, *arguments: str) -> list[str]:
-        """The command line of a command of pip."""
+        """The command line of a pip command."""
         return [str(self._of), "-m", "pip", *arguments]
 
 
@@ -47,7 +47,7 @@ def _has_pip(python: Path) -> bool:
 
 
 def _with_pip(python: Path, place: Path) -> Path:
-    """An environment with pip, for those of `uv tool` that have none. Raises EngineError."""
+    """Make an environment with pip, as those of `uv tool` have none. Raises EngineError."""
     done = subprocess.run([str(python), "-m", "venv", str(place)], capture_output=True, check=False)
     if done.returncode:
         raise EngineError(
@@ -58,7 +58,7 @@ def _with_pip(python: Path, place: Path) -> Path:
 
 
 def unpack(pip: Pip, work: Path) -> Path:
-    """Fetch and unpack the source below `work`; the directory. Raises EngineError."""
+    """Fetch the source and unpack it in `work`; returns its directory. Raises EngineError."""
     place = work / "source"
     if not place.exists():
         pip.run(
@@ -66,19 +66,19 @@ def unpack(pip: Pip, work: Path) -> Path:
             *("-d", str(work), built.requirement()),
         )
         with tarfile.open(next(work.glob("*.tar.gz"))) as archive:
-            # Before Python 3.11.4, which Debian 12 is, there are no filters.
+            # Python before 3.11.4 has no filters; Debian 12 has such a Python.
             archive.extraction_filter = getattr(tarfile, "data_filter", None)
-            archive.extractall(work / "unpacked")  # noqa: S202 — what pip fetched, to be built
+            archive.extractall(work / "unpacked")  # noqa: S202 - what pip fetched, to be built
         next((work / "unpacked").iterdir()).rename(place)
     return place
 
 
 @contextlib.contextmanager
 def program(command: Sequence[str], **how: Any) -> Iterator[subprocess.Popen[str]]:
-    """Run a program, which ends with all that it started where this process is interrupted.
+    """Run a program; if this process is interrupted, it ends with every process that it started.
 
-    It leads a process group. Signals wait while it starts: one that came then would leave a
-    compiler behind that nobody knows. `how` is as for `subprocess.Popen`.
+    It leads a process group. Signals are held back while it starts, because a signal at that moment
+    would leave a compiler running that nothing could end. `how` is as for `subprocess.Popen`.
     """
     with contextlib.closing(_HeldSignals()) as held:
         process = subprocess.Popen(
@@ -96,7 +96,7 @@ def program(command: Sequence[str], **how: Any) -> Iterator[subprocess.Popen[str
 
 
 class _HeldSignals:
-    """Keeps back the signals that have a handler in Python, until it is closed. Main thread."""
+    """Holds back the signals that have a handler in Python, until it is closed. Main thread."""
 
     def __init__(self) -> None:
         self._before: dict[int, Any] = {}
@@ -107,7 +107,7 @@ class _HeldSignals:
                 signal.signal(number, lambda which, _: self._came.append(which))
 
     def close(self) -> None:
-        """Handle them as before, and those that came meanwhile now."""
+        """Restore the handlers, and call them for the signals that arrived meanwhile."""
         while self._before:
             signal.signal(*self._before.popitem())
         while self._came:
@@ -115,9 +115,9 @@ class _HeldSignals:
 
 
 def watched(command: Sequence[str], log: Path, environment: Mapping[str, str]) -> str:
-    """Run a compiler, write its output to `log`, and show how far it is on a terminal.
+    """Run a compiler, write its output to `log`, and show its progress if there is a terminal.
 
-    Returns the first line that speaks of an error, cut; empty where it ended well.
+    Returns "" on success, otherwise the first line that mentions an error, shortened.
     """
     error = ""
     shown = sys.stderr.isatty()

@@ -1,4 +1,4 @@
-"""The flags and the compiler that llama.cpp gets on this machine, and where it is kept."""
+"""The flags and the compiler for llama.cpp on this machine, and where its builds are kept."""
 
 from __future__ import annotations
 
@@ -22,16 +22,17 @@ _NO_COMPILER = (
     "macOS: xcode-select --install."
 )
 _KEEP_STORES = "-fno-dse -fno-tree-dse"
-"""GCC before 12.4 and 13.3 takes the stores that set up AMX's tiles for dead: the kernels crash."""
+"""GCC before 12.4 and 13.3 removes the stores that set up AMX's tiles, and the kernels crash."""
 NO_HOOKS = ("-DLOCALSPEC_PLAIN=ON", "-DCMAKE_PROJECT_ggml_INCLUDE=/dev/null")
-"""Flags that leave LocalSpec's code out again."""
+"""Flags that undo the hooks, so that LocalSpec's code is left out."""
 
 
 @dataclass(frozen=True)
 class Toolchain:
     """The choices that shape llama.cpp here: a backend, remote devices or not, the caller's flags.
 
-    CMAKE_ARGS, CXXFLAGS and LDFLAGS of the environment are heeded; CMAKE_ARGS come last and win.
+    CMAKE_ARGS, CXXFLAGS and LDFLAGS of the environment are used. CMAKE_ARGS come last, so they
+    override other flags.
     """
 
     backend: Backend
@@ -39,7 +40,7 @@ class Toolchain:
 
     @cached_property
     def hooks(self) -> tuple[str, ...]:
-        """Flags by which CMake includes LocalSpec's code at the end of a project of llama.cpp's.
+        """Flags with which CMake includes LocalSpec's code at the end of a project of llama.cpp's.
 
         On a CPU with AVX2 or more, or with ARM's dot products, llama.cpp gets kernels for few rows:
         the same bits, on x86 in a third to half of the time. The proof compares these bits.
@@ -50,7 +51,7 @@ class Toolchain:
 
     @cached_property
     def flags(self) -> tuple[str, ...]:
-        """Flags of llama.cpp without the hooks. No videos: mtmd would start programs for these."""
+        """Flags of llama.cpp without the hooks. No videos: mtmd would start programs for them."""
         flags = ["-DMTMD_VIDEO=OFF", self.backend.flag]
         if self.remote:
             flags.append("-DGGML_RPC=ON")
@@ -58,7 +59,7 @@ class Toolchain:
 
     @cached_property
     def environment(self) -> dict[str, str]:
-        """The environment of the compiler."""
+        """The environment variables for the compiler."""
         found = dict(os.environ)
         found["CXXFLAGS"] = f"{found.get('CXXFLAGS', '')} {_kept_stores()}".strip()
         if self.backend.name == "hip" and "HIPCXX" not in found:
@@ -67,9 +68,9 @@ class Toolchain:
 
     @cached_property
     def place(self) -> Path:
-        """The directory of what is compiled so: a cache keyed by all that shapes it.
+        """The directory of these builds: a cache keyed by everything that shapes them.
 
-        pip's own cache forgets the flags that a wheel came from.
+        pip's own cache does not distinguish wheels by the flags that they were built with.
         """
         compilers = {CXX, self.backend.compiler or CXX}
         versions = [said_by(one, "--version") or "" for one in sorted(compilers)]
@@ -81,9 +82,9 @@ class Toolchain:
 
 
 def find(backend: str, *, remote: bool, say: Callable[[str], None]) -> Toolchain:
-    """The toolchain of this machine. Raises ConfigError with what to install.
+    """The toolchain of this machine. Raises ConfigError, which says what to install.
 
-    Adds the directories of CUDA and ROCm to PATH, where their installers leave them.
+    Appends the directories where the installers of CUDA and ROCm put their programs to PATH.
     """
     os.environ["PATH"] = os.pathsep.join([os.environ.get("PATH", os.defpath), *_TOOLKITS])
     if shutil.which(CXX) is None:

@@ -37,7 +37,7 @@ class Found(msgspec.Struct, frozen=True):
 
     @property
     def name(self) -> str:
-        """The model's name here: the file's, or the repository's where that says nothing."""
+        """The model's name here: the file's, or the repository's where the file's says nothing."""
         stem = self.choice.variant.name.lower().removesuffix(".gguf")
         if _ANY.fullmatch(stem) and "://" not in self.origin.source:
             repo = self.origin.source.lower().rpartition("/")[2].removesuffix("-gguf")
@@ -98,10 +98,11 @@ def _no_model(path: str, what: str) -> PullError:
 
 
 def fetch(found: Found, directory: Path, report: Report, name: str | None = None) -> Path:
-    """Fetch the model into `directory`, and its projector of images; check them; the model's path.
+    """Fetch the model into `directory` with its projector of images, and return the model's path.
 
-    An interrupted fetch is resumed by the next call, until `finish` says that all is here. Raises
-    PullError, ChecksumMismatch, DiskFull, BadGGUF, ModelError.
+    Both headers are checked. An interrupted fetch is resumed by the next call, until `finish`
+    records that everything is here. Raises PullError, ChecksumMismatch, DiskFull, BadGGUF,
+    ModelError.
     """
     name = (name or found.name).lower()
     filenames.check_model_name(name)
@@ -126,7 +127,7 @@ def fetch(found: Found, directory: Path, report: Report, name: str | None = None
 
 
 def finish(found: Found, path: Path) -> None:
-    """Record that all that comes with the model at `path` is here: the model has its names."""
+    """Record that the model at `path` and its companions are here: its other names work now."""
     origins.remember(path.parent, path.name, found.origin)
 
 
@@ -155,7 +156,7 @@ def _workplace(path: Path) -> Path:
 
 
 def _fetch(variant: Variant, origin: Origin, path: Path, report: Report) -> None:
-    """Fetch the model's one file; its origin is recorded before it takes its name."""
+    """Fetch the model and join its parts to one file; record the origin before that is named."""
 
     def record() -> None:
         origins.remember(path.parent, path.name, origin)

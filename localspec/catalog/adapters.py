@@ -1,8 +1,8 @@
-"""LoRA adapters: which file is one, and whether it fits a model. Pure Python.
+"""LoRA adapters: which files are adapters, and whether one fits a model. Pure Python.
 
-Rules stand for assertions of the native loader or graph, which would end the process. An adapter
-that the configuration names has the scale that stands there. One that only lies beside the model
-has scale 0: it is loaded, and changes nothing until a request asks for it.
+Each rule stands for an assertion of the native loader or graph, which would end the process. An
+adapter that the configuration names has the scale given there. An adapter that only lies beside the
+model has scale 0: it is loaded, and changes nothing until a request asks for it.
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ from localspec.errors import BadGGUF, BadPair, ConfigError, escaped
 from localspec.wire.values import Adapter
 
 MOST = 16
-"""Adapters of one model: each is read into memory with it."""
+"""Most adapters of one model: each is read into memory with the model."""
 _PEEKED_BYTES = 1 << 16
-"""Writers put the kind of a file before its long lists."""
+"""Bytes in which the kind of a file is looked for: writers put it before their long lists."""
 _SAYS_ADAPTER = struct.pack("<Q", 12) + b"general.type" + struct.pack("<IQ", 8, 7) + b"adapter"
 _MATRICES = frozenset({"F32", "F16", "BF16", "Q8_0"})
-"""Types that llama.cpp's converter writes, all of which its products take."""
+"""Types that llama.cpp's converter writes; llama.cpp can multiply by all of them."""
 _A, _B = ".lora_a", ".lora_b"
 _EMBEDDING = "token_embd.weight"
 
 
 def is_adapter(path: Path) -> bool:
-    """Whether a GGUF says of itself that it is an adapter and no model. Never raises."""
+    """Whether a GGUF declares itself to be an adapter, which is no model. Never raises."""
     try:
         found = path.stat()
     except OSError:
@@ -59,9 +59,9 @@ def given(
 ) -> list[Adapter]:
     """The adapters of the model at `target`: those of the table, then those beside it that fit.
 
-    A line of the table is for a name or a pattern (* is any text), exact names before patterns;
-    files begin in `folder`. Raises ConfigError for one of the table that cannot be used, and
-    BadGGUF for the target.
+    A key of the table is a name or a pattern (* is any text); exact names go before patterns.
+    Relative paths start from `folder`. Raises ConfigError for an adapter of the table that cannot
+    be used, and BadGGUF for the target.
     """
     spelled = [name.lower() for name in names]
     lines = sorted(table.items(), key=lambda line: "*" in line[0])
@@ -106,7 +106,7 @@ def check(target: Path, path: Path) -> None:
 
     Raises:
         BadGGUF: one of the files cannot be used.
-        BadPair: it was made for another model, with the first difference.
+        BadPair: the adapter was made for another model; names the first difference.
     """
     why = _checked(target, header.stamp(target), path, header.stamp(path))
     if isinstance(why, str):
@@ -135,7 +135,7 @@ def _checked(
 
 
 def _is_lora(parsed: Parsed) -> None:
-    """Raise BadGGUF where this is no adapter that llama.cpp can take."""
+    """Raise BadGGUF unless this is an adapter that llama.cpp can load."""
     if parsed.metadata.get("general.type") != "adapter":
         refuse("It is no adapter.", "Convert one with llama.cpp's convert_lora_to_gguf.py.")
     if parsed.metadata.get("adapter.type") != "lora":
@@ -164,7 +164,7 @@ def _holds_matrices(parsed: Parsed) -> None:
 
 
 def _difference(ours: Header, parsed: Parsed) -> str:
-    """The first difference of an adapter and a model; "" if there is none."""
+    """The first difference between an adapter and a model; "" if there is none."""
     theirs = parsed.metadata.get("general.architecture")
     if theirs != ours.architecture:
         return f'It is for a "{str(theirs)[:40]}", and this is a "{ours.architecture}".'
@@ -177,7 +177,7 @@ def _difference(ours: Header, parsed: Parsed) -> str:
 
 
 def _misfit(base: str, named: Mapping[str, Tensor], matrices: Mapping[str, Tensor]) -> str:
-    """Why two matrices cannot change the model's matrix `base`; "" if they can."""
+    """The reason why two matrices cannot change the model's matrix `base`; "" if they can."""
     if base not in matrices:
         return f"It changes {base}, which this model does not have."
     if base + _A not in named or base + _B not in named:
@@ -191,8 +191,8 @@ def _misfit(base: str, named: Mapping[str, Tensor], matrices: Mapping[str, Tenso
 
 
 def _shaped(base: str, a: tuple[int, ...], b: tuple[int, ...], whole: tuple[int, ...]) -> bool:
-    """Whether the product of two matrices is one like `whole`; of experts, each for its own."""
+    """Whether the product of two matrices has the shape of `whole`; with experts, one for each."""
     a, b, whole = (shape + (1,) * (4 - len(shape)) for shape in (a, b, whole))
-    if base == _EMBEDDING:  # rows are looked up: both stand the other way
+    if base == _EMBEDDING:  # its rows are looked up, so both matrices are transposed
         return a[0] == b[0] and (b[1], a[1]) == whole[:2] and a[2:] == b[2:] == (1, 1)
     return a[1] == b[0] and (a[0], b[1]) == whole[:2] and a[2:] == b[2:] == whole[2:]

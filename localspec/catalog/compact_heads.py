@@ -1,9 +1,10 @@
-"""Compact EAGLE-3 heads: what was trained, without what their target's file has anyway.
+"""Compact EAGLE-3 heads: the trained weights, without the parts that the target's file has too.
 
-A head's output matrix are rows of the target's own, and its tokenizer is the target's. A compact
-GGUF has neither, which leaves 19 MB of 50, and holds for every quantization of the target: its key
-is the SHA-256 of the target's last norm, which stays F32 however the rest is stored. `complete`
-makes the file that llama.cpp loads, in the user's cache. Pure Python, before native code sees it.
+The rows of a head's output matrix are rows of the target's own, and its tokenizer is the target's.
+A compact GGUF leaves out both, which makes it 19 MB instead of 50 and lets it fit every
+quantization of the target. Its key is the SHA-256 of the target's last norm, which every
+quantization keeps in F32. `complete` makes the file for llama.cpp and puts it in the user's cache.
+Pure Python, before native code sees the file.
 """
 
 from __future__ import annotations
@@ -25,25 +26,26 @@ from localspec.errors import BadGGUF, BadPair
 
 ARCHITECTURE = "eagle3"
 KEY = "localspec.target"
-"""The digest of the target's last norm."""
+"""Key of the metadata that holds the digest of the target's last norm."""
 NORM = "output_norm.weight"
 _MADE_BY = "localspec.completed"
-"""In a completed file: the identities of the two that it was made of."""
+"""Key of a completed file that identifies the two files that it was made from."""
 _VOCABULARY = "eagle3.vocab_size"
 _WORDS, _OUTPUT = "d2t", "output.weight"
 _TABLES = "tokenizer."
 _TEMPLATE = "tokenizer.chat_template"
 _NO_NUMBER = 0x7C
-"""Exponent bits of the upper byte of a half; all of them are set in what is no number."""
+"""Exponent bits of the upper byte of a half; all of them are set in NaN and infinities."""
 _HALVES = {"F16": 2, "Q4_0": 18, "Q5_0": 22, "Q8_0": 34}
-"""Formats of a head, and the distance of their halves, each of which comes first in its block."""
+"""Types of a head's matrices, and bytes of a block; each block begins with its half."""
 _SINGLE, _WIDE = "F32", "I64"
 
 
 class Sizes(NamedTuple):
-    """Sizes of a head: of its vectors, its feed-forward, its attention heads, and of one of these.
+    """Dimensions of a head.
 
-    `words` are the tokens that it may draft.
+    `width` is that of its vectors, `inner` that of its feed-forward layer. `heads` are attention
+    heads, `groups` key heads. `words` counts the tokens that it may draft.
     """
 
     width: int
@@ -54,7 +56,7 @@ class Sizes(NamedTuple):
 
     @property
     def head(self) -> int:
-        """Numbers of one attention head."""
+        """The numbers in a vector of one attention head."""
         return self.width // self.heads
 
     def shapes(self) -> dict[str, tuple[int, ...]]:
@@ -79,11 +81,11 @@ class Sizes(NamedTuple):
 
 
 class Trained(NamedTuple):
-    """A compact head before it is a file.
+    """A compact head before it is written to a file.
 
-    `key` is its target's, `vocabulary` the target's tokens, `layers` those whose inputs are tapped,
-    `words` the target's ids of the head's tokens, `weights` name, ggml's type and bytes of each
-    tensor of `Sizes.shapes`.
+    `key` is its target's, and `vocabulary` counts the target's tokens. `layers` are the target's
+    layers whose inputs are tapped. `words` are the target's ids of the tokens that the head may
+    draft. `weights` maps the name of each tensor of `Sizes.shapes` to its ggml type and bytes.
     """
 
     name: str
@@ -131,19 +133,19 @@ def compact(head: Trained) -> bytes:
 
 
 def is_compact(parsed: Parsed) -> bool:
-    """Whether a GGUF is a head that has to be completed before it is loaded."""
+    """Whether a GGUF is a compact head, which has to be completed before it is loaded."""
     keys = parsed.metadata
     return keys.get("general.architecture") == ARCHITECTURE and KEY in keys and _MADE_BY not in keys
 
 
 def layers(head: Parsed) -> tuple[int, ...]:
-    """The target's layers whose inputs a head is given, as its file says."""
+    """The target's layers whose inputs the head is given, as its file says."""
     told = head.metadata.get("eagle3.target_layers")
     return tuple(told.numbers()) if isinstance(told, Array) else ()
 
 
 def key(target: Parsed, data: memoryview) -> str:
-    """The key by which a model's heads are found, of its file's bytes. Raises KeyError: no norm."""
+    """A model's key, from its file's bytes. Raises KeyError if it has no last norm."""
     named = {tensor.name: tensor for tensor in target.tensors}
     norm = named[NORM]
     start = target.data_start + norm.offset
@@ -151,14 +153,14 @@ def key(target: Parsed, data: memoryview) -> str:
 
 
 def key_of(target: Path) -> str:
-    """The key of the model in that file. Raises BadGGUF; KeyError: it has no last norm."""
-    parsed = header.parse(target)  # first: what is no model, or empty, is not mapped
+    """The key of the model in a file. Raises BadGGUF, and KeyError if it has no last norm."""
+    parsed = header.parse(target)  # before mapping, so that an empty or broken file is refused
     with _mapped(target) as data, memoryview(data) as view:
         return key(parsed, view)
 
 
 def made_for(made: Path, target: Path) -> bool:
-    """Whether what names its target by a key was made for that one. Raises BadGGUF."""
+    """Whether the target's key is the one that `made` names. Raises BadGGUF."""
     try:
         return header.parse(made).metadata[KEY] == key_of(target)
     except KeyError:
@@ -166,15 +168,15 @@ def made_for(made: Path, target: Path) -> bool:
 
 
 def complete(head: Path, target: Path) -> Path:
-    """The file that llama.cpp loads, of a compact head and its target; made if it is not there.
+    """The file that llama.cpp loads, made from a compact head and its target if it is missing.
 
-    It is the user's alone, and has the head's name in a directory that is named by what both files
-    are now: another one takes its place when either changes.
+    Only the user can read it. It has the head's name, in a directory named after the paths and
+    current states of both files; when either file changes, a new one replaces it.
 
     Raises:
         BadGGUF: a file cannot be used.
-        BadPair: the head was made for another model, with the first difference.
-        DiskFull, PullError: it cannot be written.
+        BadPair: the head was made for another model; names the first difference.
+        DiskFull, PullError: the file cannot be written.
     """
     try:
         files = [path.resolve() for path in (head, target)]
@@ -208,14 +210,14 @@ def _stamp(path: Path) -> tuple[int, int, int]:
 
 
 def _is_whole(place: Path, made: str) -> bool:
-    """Whether a file that was completed before is there, and all of it."""
+    """Whether a completed file is there, whole, and made from these files."""
     with contextlib.suppress(BadGGUF):
         return header.parse(place).metadata.get(_MADE_BY) == made
     return False
 
 
 def _completed(head: Path, target: Path, made: str) -> bytes:
-    """The bytes of the whole file. Raises BadGGUF, BadPair."""
+    """The bytes of the completed file. Raises BadGGUF, BadPair."""
     ours, model = header.parse(head), header.parse(target)
     vocabulary = header.read(target).vocabulary_size
     with _mapped(head) as data, _mapped(target) as model_data:
@@ -273,14 +275,14 @@ def _bytes(parsed: Parsed, tensor: Tensor, data: mmap.mmap) -> bytes:
 
 
 def _gathered(parsed: Parsed, rows: Tensor, data: mmap.mmap, words: Sequence[int]) -> bytes:
-    """Rows of a matrix one behind the other, as they are stored."""
+    """The rows of a matrix for these words, as stored, one after the other."""
     size = rows.num_bytes // (rows.num_elements // rows.shape[0])
     start = parsed.data_start + rows.offset
     return b"".join(data[start + word * size : start + (word + 1) * size] for word in words)
 
 
 def _checked(name: str, parsed: Parsed, data: mmap.mmap) -> tuple[int, ...]:
-    """The head's words, after all that has to be so in a compact file. Raises BadGGUF."""
+    """The head's words, after all checks of a compact file. Raises BadGGUF."""
     try:
         sizes = _sizes(parsed)
         _check_shapes(parsed, sizes)
@@ -334,7 +336,7 @@ def _check_shapes(parsed: Parsed, sizes: Sizes) -> None:
 
 
 def _are_numbers(tensor: Tensor, data: bytes) -> bool:
-    """Whether no weight is NaN or infinite."""
+    """Whether every weight is finite: neither NaN nor infinite."""
     if tensor.type.name == _WIDE:
         return True
     if tensor.type.name == _SINGLE:
@@ -346,7 +348,7 @@ def _are_numbers(tensor: Tensor, data: bytes) -> bool:
 
 
 def _difference(head: Parsed, target: Parsed, vocabulary: int, data: mmap.mmap) -> str:
-    """The first difference of a head and its target; "" if there is none."""
+    """The first difference between a head and its target; "" if there is none."""
     architecture = target.metadata["general.architecture"]
     width = target.metadata[f"{architecture}.embedding_length"]
     theirs = head.metadata.get("eagle3.target_hidden_size")
@@ -368,7 +370,7 @@ def _difference(head: Parsed, target: Parsed, vocabulary: int, data: mmap.mmap) 
 
 
 def _word_difference(words: Sequence[int], vocabulary: int, rows: Tensor) -> str:
-    """The first word of a head that is no token of its target."""
+    """A sentence about the first word of a head that is no token of its target; "" for none."""
     most = min(vocabulary, rows.num_elements // rows.shape[0])
     wrong = next((each for each in words if not 0 <= each < most), None)
     return "" if wrong is None else f"It drafts token {wrong}, and there are {most}."

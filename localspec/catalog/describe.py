@@ -12,9 +12,9 @@ from localspec.catalog.memory import kv_bytes
 from localspec.errors import bounded
 
 MAX_NAME_CHARS = 200
-"""Characters shown of the name in a header, whose strings may have 16 MB."""
+"""Characters of a model's name that are shown; strings in a header may have 16 MB."""
 
-# A tensor belongs to the first group with a word that its name contains.
+# A tensor belongs to the first group one of whose words its name contains.
 _GROUPS = (
     ("embedding", ("token_embd", "position_embd")),
     ("norms, biases", ("_norm.", ".bias")),
@@ -26,7 +26,7 @@ _GROUPS = (
 
 
 class TensorGroup(msgspec.Struct, frozen=True):
-    """Tensors with one purpose; `types` counts the bytes that each element type takes."""
+    """Tensors with one purpose; `types` maps each element type to its bytes."""
 
     name: str
     num_bytes: int

@@ -43,10 +43,10 @@ class Device(msgspec.Struct, frozen=True):
 
 
 class Own(msgspec.Struct, frozen=True):
-    """The project's own kernels in this build.
+    """Which of the project's own kernels this build has.
 
-    `attention` stands for `native/attention.h`; `cells` for `native/cells.cmake`, by which KV
-    cells take memory only when they are used.
+    `attention` stands for `native/attention.h`. `cells` stands for `native/cells.cmake`, with which
+    KV cells take memory only once they are used.
     """
 
     attention: bool = False
@@ -55,7 +55,7 @@ class Own(msgspec.Struct, frozen=True):
     def stepping(self, how: Placement, *, on_cpu: bool) -> Placement:
         """The placement of a model that decodes one row of each session at a time, as drafts do.
 
-        That is where llama.cpp's flash attention is slowest on a CPU: after 300 tokens a 0.5B
+        llama.cpp's flash attention is slowest on a CPU in this case: after 300 tokens a 0.5B
         draft takes 24 ms a token with it and 18 without, after 6000 tokens 155 and 41. Without it
         a row attends to every cell of its stream, including other sessions' cells, so each slot
         gets its own stream. The project's own attention is faster than both: 18 ms after 300
@@ -67,7 +67,7 @@ class Own(msgspec.Struct, frozen=True):
         return how
 
     def lazy(self, how: Placement, *, on_cpu: bool) -> bool:
-        """Whether KV cells of a model placed like this take memory only when they are used."""
+        """Whether KV cells of a model placed like this take memory only once they are used."""
         return self.cells and on_cpu and how.flash_attention != "off"
 
 
@@ -79,7 +79,7 @@ class Present(msgspec.Struct, frozen=True):
 
 
 def host() -> Device:
-    """The host's memory that is free now without swapping anything out."""
+    """The host, with the memory that is free now without swapping anything out."""
     memory, room = psutil.virtual_memory(), groups.room()
     free = memory.available if room is None else max(0, min(memory.available, room))
     return Device("CPU", "cpu", free, memory.total, processor())
@@ -106,7 +106,7 @@ def size(text: str) -> int:
 
 
 def of_size(text: str, name: str = "GPU0") -> list[Device]:
-    """A machine with one GPU of that much memory, as `--memory` describes it."""
+    """A machine with one GPU of this much memory, as `--memory` describes it."""
     return _machine([Device(name, "gpu", size(text), size(text))])
 
 
@@ -130,7 +130,7 @@ def _device(card: Card) -> Device:
 
 
 def _machine(found: Sequence[Device]) -> list[Device]:
-    """A description with GPUs first and the host's memory last."""
+    """The devices of a description, GPUs first and the host's memory last."""
     hosts = [device for device in found if device.kind == "cpu"]
     hosts = hosts or [Device("CPU", "cpu", _DESCRIBED_HOST_BYTES, _DESCRIBED_HOST_BYTES)]
     return [*(device for device in found if device.kind == "gpu"), *hosts]

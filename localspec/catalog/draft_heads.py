@@ -1,9 +1,9 @@
-"""Draft heads that go on from a target's states: which file is one, and whose it is.
+"""Draft heads that read a target's states: which files are heads, and which target each fits.
 
-An EAGLE-3 head and separate prediction layers (MTP) come in files of their own, and prediction
-layers also inside of their model's. A head reads what its target computes, so it has to be made for
-that one: `check` says the first difference. Pure Python; rules stand for assertions of the native
-loader or graph, which would end the process.
+EAGLE-3 heads and separate prediction layers (MTP) have files of their own; prediction layers may
+also be inside their model's file. A head reads what its target computes, so it works only with the
+target that it was made for; `check` names the first difference. Pure Python. Each rule stands for
+an assertion of the native loader or graph, which would end the process.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from localspec.errors import BadGGUF, BadPair, PullError
 from localspec.wire.values import DraftHead
 
 EAGLE3_TAPS = 3
-"""Layers whose inputs an EAGLE-3 head is given; llama.cpp takes no other number."""
+"""Number of layers whose inputs an EAGLE-3 head is given; llama.cpp accepts no other number."""
 _PREDICTS = frozenset(
     {"cohere2moe", "deepseek2", "deepseek32", "glm-dsa", "glm4moe", "hy_v3", "mimo2",
      "nemotron_h_moe", "qwen35", "qwen35moe", "qwen3next", "step35"}
 )  # fmt: skip
 """Architectures whose prediction layers llama.cpp computes (`graph_mtp` in its `src/models`)."""
 _ONE_OF_SEVERAL = frozenset({"hy_v3", "mimo2", "step35"})
-"""Of these, those whose graph takes one of several such layers; the others want a single one."""
+"""Those of `_PREDICTS` whose graph accepts several such layers; the others need exactly one."""
 _NOT_YET = {
     "dflash": "a DFlash draft head",
     "dspark": "a DSpark draft head",
@@ -42,7 +42,7 @@ _PEEKED_BYTES = 4096
 
 
 def inside(target: Header) -> tuple[DraftHead | None, str]:
-    """The prediction layers in a model's own file, or why they cannot be run; "" without any."""
+    """The prediction layers in a model's own file, or why they cannot be run; "" if it has none."""
     count = target.number("nextn_predict_layers")
     first = target.layers - count
     names = {tensor.name for tensor in target.tensors}
@@ -54,7 +54,7 @@ def inside(target: Header) -> tuple[DraftHead | None, str]:
 
 
 def _not_computed(head: Header) -> str:
-    """The reason why prediction layers cannot be run; "" for none."""
+    """The reason why prediction layers cannot be run; "" if they can."""
     kind, count = head.architecture, head.number("nextn_predict_layers")
     if kind not in _PREDICTS:
         return f'llama.cpp does not compute the prediction layers of a "{kind}".'
@@ -64,7 +64,7 @@ def _not_computed(head: Header) -> str:
 
 
 def is_head(path: Path) -> bool:
-    """Whether a GGUF says of itself that it is a draft head and no model. Never raises."""
+    """Whether a GGUF declares itself to be a draft head, which is no model. Never raises."""
     try:
         found = path.stat()
     except OSError:
@@ -79,12 +79,12 @@ def find(
     *,
     complete: bool = True,
 ) -> tuple[DraftHead | None, str]:
-    """The first head that fits the model at `target`, or why none does; "" where there is none.
+    """The first head that fits the model at `target`, or why none does; "" if there is no head.
 
-    A head that fits one of the `others` is no fault of this model. A compact head is completed,
-    which takes a second, unless that is not wanted: then its path is that of the compact file, and
-    its key is all that was looked at. Blocks; what was found is remembered while the files stay as
-    they are. Raises BadGGUF for the target.
+    A head that fits one of the `others` is not reported as a fault of this model. A compact head is
+    completed, which takes a second; with `complete=False` it is not, its path is that of the
+    compact file, and only its key is compared. Blocks. Results are remembered while the files stay
+    unchanged. Raises BadGGUF for the target.
     """
     why = ""
     ours = header.stamp(target)
@@ -93,7 +93,7 @@ def find(
             continue
         found = _checked(target, ours, path, header.stamp(path), complete=complete)
         if isinstance(found, DraftHead) and not Path(found.path).exists():
-            _checked.cache_clear()  # the cache of completed heads was emptied
+            _checked.cache_clear()  # the directory of completed heads was emptied
             found = _checked(target, ours, path, header.stamp(path), complete=complete)
         if isinstance(found, DraftHead):
             return found, ""
@@ -108,7 +108,7 @@ def find(
 
 @functools.lru_cache(maxsize=256)
 def _fits(target: Path, ours: tuple[int, float], head: Path, theirs: tuple[int, float]) -> bool:
-    """Whether a head is that model's; a compact one is not completed to find out."""
+    """Whether a head was made for that model; a compact one is not completed to find out."""
     try:
         if compact_heads.is_compact(header.parse(head)):
             return compact_heads.made_for(head, target)
@@ -131,7 +131,7 @@ def _checked(
     *,
     complete: bool,
 ) -> DraftHead | str:
-    """The head, or why it does not fit; to `complete` one that is compact comes first."""
+    """The head, or why it does not fit; with `complete`, a compact one is completed first."""
     ours = header.read(target)
     try:
         parsed = header.parse(path)
@@ -145,9 +145,9 @@ def _checked(
 
 @functools.lru_cache(maxsize=1024)
 def _kind(path: Path, _size: int, _modified: float) -> str | None:
-    """Architecture of a head; None for everything else.
+    """The kind of a head: its architecture, or "mtp" for prediction layers; None for other files.
 
-    Writers put the architecture first, so most files tell by their first bytes.
+    Writers put the architecture first, so the first bytes of most files suffice.
     """
     try:
         with paths.open_regular(path) as file:
@@ -165,13 +165,13 @@ def _kind(path: Path, _size: int, _modified: float) -> str | None:
 
 
 def _named(path: Path) -> bool:
-    """Whether a file's name says prediction layers: their architecture is that of the model."""
+    """Whether a name says prediction layers, whose architecture is the same as their model's."""
     words = path.name.lower().replace("_", "-").split("-")
     return any(word in {"mtp", "nextn"} for word in words)
 
 
 def _first_key(start: bytes) -> str | None:
-    """The architecture, where it is the first key of a GGUF that begins so."""
+    """The architecture, if it is the first key of a GGUF; otherwise None."""
     key = b"general.architecture"
     place = 24 + 8 + len(key)
     if start[:4] != b"GGUF" or start[32:place] != key or len(start) < place + 12:
@@ -190,11 +190,11 @@ def _predicts_only(parsed: Parsed) -> bool:
 
 
 def check(target: Header, path: Path) -> DraftHead:
-    """The head in that file, which fits the target.
+    """The head in a file, after checking that it fits the target.
 
     Raises:
         BadGGUF: the file cannot be used.
-        BadPair: it was made for another model, with the first difference.
+        BadPair: it was made for another model, or cannot be run; names the first reason.
     """
     parsed = header.parse(path)
     architecture = str(parsed.metadata.get("general.architecture", ""))
@@ -236,7 +236,7 @@ def _layers(head: Header) -> tuple[int, ...]:
 
 
 def _eagle3(target: Header, head: Header) -> str:
-    """The first difference of an EAGLE-3 head and its target; "" if there is none."""
+    """The first difference between an EAGLE-3 head and its target; "" if there is none."""
     trunk = target.layers - target.number("nextn_predict_layers")
     hidden, width = head.number("target_hidden_size"), head.number("embedding_length")
     layers, ours = _layers(head), target.number("embedding_length")
@@ -252,7 +252,7 @@ def _eagle3(target: Header, head: Header) -> str:
 
 
 def _shape(head: Header) -> str:
-    """The fault that keeps an EAGLE-3 head from being computed for any target; "" for none."""
+    """The fault for which no target can run an EAGLE-3 head; "" if there is none."""
     named = {tensor.name: tensor for tensor in head.tensors}
     output, words = named.get("output.weight"), named.get("d2t")
     if head.layers != 1:
@@ -266,7 +266,7 @@ def _shape(head: Header) -> str:
 
 
 def _mtp(target: Header, head: Header) -> str:
-    """The first difference of separate prediction layers and their target."""
+    """The first difference between separate prediction layers and their target; "" for none."""
     if head.architecture != target.architecture:
         return f'It is for a "{head.architecture}", and this is a "{target.architecture}".'
     if difference := _not_computed(head):
@@ -281,14 +281,14 @@ def _mtp(target: Header, head: Header) -> str:
 
 
 def _words(target: Header, head: Header) -> str:
-    """The first word in which they differ."""
+    """The first difference between the vocabularies of target and head; "" if there is none."""
     if head.vocabulary_size > target.vocabulary_size:
         return f"It has {head.vocabulary_size} tokens, and the target {target.vocabulary_size}."
     return pairing.check(target, head).difference.replace("in the draft", "in the head")
 
 
 def _draft_words(path: Path, parsed: Parsed, head: Header) -> str:
-    """Whether a word of an EAGLE-3 head's own list is none of its vocabulary. Reads that list."""
+    """A sentence if an EAGLE-3 head's list of words leaves its vocabulary. Reads that list."""
     named = {tensor.name: tensor for tensor in parsed.tensors}
     if (words := named.get("d2t")) is None:
         return ""

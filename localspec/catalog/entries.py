@@ -70,10 +70,10 @@ Source: TypeAlias = HubFile | Wheels | Address
 
 
 class Sizes(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Memory figures of a file's header, for plans before it is fetched.
+    """Memory figures from a file's header, for plans before the file is fetched.
 
-    Bytes of all layers, of the input and of the output; `kv_values` are values per token and
-    layer.
+    `layers_bytes`, `input_bytes` and `output_bytes` are bytes of weights. `kv_values` are the KV
+    values of one token in one layer.
     """
 
     layers: int
@@ -91,10 +91,10 @@ class Sizes(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class Entry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """One model that can be fetched.
 
-    `file`, `size_bytes` and `sha256` describe the fetched file. An empty `sha256` is not known
-    beforehand; then only the header is checked. `quantize` names the type that LocalSpec converts
-    the fetched file to; the model is then `quantized_file`. `draft` is the entry that proposes for
-    this one. `sizes` are those of the installed file.
+    `file`, `size_bytes` and `sha256` describe the fetched file. `sha256` is empty where it is not
+    known beforehand; then only the size and the header are checked. `quantize` names the type that
+    LocalSpec converts the fetched file to; the model is then `quantized_file`. `draft` is the entry
+    that drafts for this one. `sizes` are those of the installed file.
     """
 
     name: str
@@ -124,11 +124,11 @@ class Entry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class Family(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Models of one vocabulary on the Hub.
 
-    Every repository's name has one of `words`. `models` maps short names to repositories, `usual`
-    lists the models meant by a name without a size ("gemma3"), and `drafts` are repositories that
-    can propose for the larger models. The memory of a family with `state` is recurrent. `gb`
-    is the size at four bits per weight where the name does not tell the parameters;
-    `architectures` are llama.cpp's names.
+    Every repository's name contains one of `words`. `models` maps short names to repositories,
+    `usual` lists the models meant by a name without a size ("gemma3"), and `drafts` are
+    repositories that can draft for the larger models. `state` tells that the family's memory is
+    recurrent. `gb` is a model's size at four bits per weight where its name does not tell the
+    number of parameters; `architectures` are llama.cpp's names.
     """
 
     name: str
@@ -143,7 +143,7 @@ class Family(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     gb: dict[str, float] = {}
 
     def has(self, name: str) -> bool:
-        """Whether a name is that of a model of this family: one of its words occurs in it."""
+        """Whether a name is that of a model of this family: it contains one of the words."""
         return any(
             re.search(rf"(?<![a-z0-9]){re.escape(word)}(?![a-z0-9]|\.\d)", name.lower())
             for word in self.words
@@ -191,9 +191,9 @@ def spelled(name: str) -> str:
 
 
 def short(name: str) -> Short | None:
-    """The models that a short name may mean: "qwen3-8b", "qwen3:8b", "gemma3", "qwen3:8b-q8_0".
+    """The model that a short name means: "qwen3-8b", "qwen3:8b", "gemma3", "qwen3:8b-q8_0".
 
-    A name without a size means the family's usual model.
+    A name without a size means the family's usual model. None if no family has it.
     """
     wanted, quantization = spelled(name), filenames.label(name.partition(":")[2])
     for family in families():
@@ -204,7 +204,7 @@ def short(name: str) -> Short | None:
 
 
 def _usual(family: Family, wanted: str) -> str:
-    """The usual one among models that differ from `wanted` by size only; "" if there is none."""
+    """The usual model among those that differ from `wanted` by size only; "" if there is none."""
     sized = [name for name in family.models if _SIZED.sub("", name) == wanted]
     only = sized[0] if len(sized) == 1 else ""
     return next((name for name in family.usual if name in sized), only)
@@ -217,9 +217,9 @@ def repository(name: str) -> str | None:
 
 
 def relatives(name: str) -> list[str]:
-    """Short names of the models in families whose name begins with `name`, such as "llama".
+    """Short names of the models in families whose name or words begin with `name`, as "llama".
 
-    Families of exactly that name come first.
+    A colon and the text after it are ignored. Families of exactly that name come first.
     """
     lower = name.strip().lower().partition(":")[0]
     if not lower:
@@ -271,8 +271,8 @@ def _drafted(family: Family, repository: str) -> str:
     return "draft, lookup" if fits else "lookup"
 
 
-# msgspec inspects a nested type on its first use, and crashes where two threads do that at
-# once, so the first use of this type is while the module is imported.
+# msgspec inspects a nested type on its first use, and crashes where two threads do that at the
+# same time, so this type is first used while the module is imported.
 _SEEN = msgspec.json.Decoder(_Catalog)
 
 

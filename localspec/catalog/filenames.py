@@ -1,7 +1,7 @@
 """Parses the name of a published file: quantization, part number, and kind of file. Pure.
 
-Names are split into words at hyphens, dots and underscores; a word inside of another does not
-count: "lorablated" is no adapter ("lora").
+Names are split into words at hyphens, dots and underscores. Only whole words count: "lorablated" is
+no adapter, though it contains "lora".
 """
 
 from __future__ import annotations
@@ -76,9 +76,10 @@ def check_model_name(name: str) -> None:
 class Name(NamedTuple):
     """The parsed name of one file.
 
-    `whole` is the path of the whole model, `part` this file's number in it. `parts` is the number
-    of parts, 0 where the name does not say; `cut` is True for pieces of one file. `other` is the
-    kind of a file that is no model, `maybe` a kind that only its size can confirm.
+    `whole` is the path of the whole model, and `part` this file's number in it. `parts` is the
+    number of parts, 0 where the name does not say. `cut` is True for a piece of a file that was cut
+    at any byte. `other` is the kind of a file that is no model; `maybe` is a kind that only the
+    file's size can confirm.
     """
 
     path: str
@@ -126,13 +127,13 @@ def parameters(name: str) -> float:
 
 
 def active(name: str) -> float:
-    """The parameters that each token uses, by the name: 3e9 for the mixture "30b-a3b"."""
+    """The parameters that each token uses, from a name: 3e9 for the mixture "30b-a3b"."""
     found = _ACTIVE.search(name.lower())
     return float(found[1]) * 1e9 if found else parameters(name)
 
 
 def folder(path: str) -> str:
-    """The kind that a path's folders give to all files in them; "" if they give none."""
+    """The kind that a path's folders imply for all files in them; "" if they imply none."""
     for name in path.lower().split("/")[:-1]:
         if name in _FOLDERS:
             return _FOLDERS[name]
@@ -140,7 +141,7 @@ def folder(path: str) -> str:
 
 
 def _other(whole: str, quantization: str) -> tuple[str, str]:
-    """The kind of a file that is no model, and the kind that it may be."""
+    """The kind of a file that is certainly no model, and the kind that it might be."""
     words = _WORDS.findall(whole.lower().rpartition("/")[2].removesuffix(_SUFFIX))
     if what := _surely(words, bare=not quantization):
         return what, ""
@@ -152,10 +153,10 @@ def _other(whole: str, quantization: str) -> tuple[str, str]:
 
 
 def _surely(words: list[str], *, bare: bool) -> str:
-    """The kind of a file with these words that is certainly no model; `bare` has no quantization.
+    """The kind of a file that is certainly no model, from the words of its name; "" otherwise.
 
-    A model made with an importance matrix or an adapter may be named after it; a quantization in
-    the name tells that the file is a model.
+    `bare` means that the name has no quantization. A model made with an importance matrix or an
+    adapter may be named after it; a quantization in the name shows that the file is a model.
     """
     first = words[0] if words else ""
     if "projector" in words or any(word.startswith("mmproj") for word in words):

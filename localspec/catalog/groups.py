@@ -15,7 +15,7 @@ _FILES = (
 
 
 def room(root: Path = _HERE) -> int | None:
-    """Bytes that this process may still allocate by its groups' limits; None without a limit.
+    """Bytes that this process may still allocate within its groups' limits; None without a limit.
 
     Cached files count as free: the kernel drops them when memory is needed.
     """

@@ -1,7 +1,7 @@
-"""Draft heads that are published beside their model: which one is taken along, and to where.
+"""Draft heads that are published beside their model: which one is fetched, and where it is kept.
 
-A repository of a model may have prediction layers in a file of their own (`mtp-*.gguf`) or an
-EAGLE-3 head. What was fetched is kept in heads/ among the models, under the model's name, and is
+A model's repository may hold prediction layers in a file of their own (`mtp-*.gguf`) or an EAGLE-3
+head. A fetched head is kept in heads/ in the models directory, under the model's name, and is
 deleted again if it does not fit.
 """
 
@@ -26,11 +26,11 @@ _MTP = re.compile(r"(?:^|[^a-z0-9])(?:mtp|nextn)(?:[^a-z0-9]|$)")
 _NOT_RUN = re.compile(r"dflash|dspark|assistant|gemma")
 """Names of heads that LocalSpec does not run."""
 _USUAL = "Q8_0"
-"""The quantization to take where none is that of the model: a head is small, and is believed."""
+"""The quantization preferred where none is the model's: heads are small, so 8 bits cost little."""
 
 
 class Offer(NamedTuple):
-    """A file of a repository that may be a head, and its kind by its name."""
+    """A file of a repository that may be a head, and its kind according to its name."""
 
     repo: str
     file: File
@@ -44,14 +44,14 @@ class Offer(NamedTuple):
 
 
 def places(directory: Path, model: str) -> list[Path]:
-    """Where heads of the model of that name are kept, whether they are there or not."""
+    """The paths where heads of a model are kept, whether they exist or not."""
     return [directory / "heads" / f"{kind}-{model}.gguf" for kind in _KINDS]
 
 
 def choose(target: Path, found: Found) -> tuple[Offer | None, str]:
-    """The head to take along for a model that was fetched, or why none is; "" without any.
+    """The head to fetch with a fetched model, or why none is fetched; "" where none is offered.
 
-    One of the model's own quantization comes before others. Raises BadGGUF.
+    A head in the model's own quantization comes before others. Raises BadGGUF.
     """
     offers = [offer for file in found.heads if (offer := _offer(found.origin.source, file))]
     if draft_heads.inside(header.read(target))[0] is not None:
@@ -68,7 +68,7 @@ def choose(target: Path, found: Found) -> tuple[Offer | None, str]:
 
 
 def _offer(repo: str, file: File) -> Offer | None:
-    """A file that may be a head which LocalSpec runs, by its name."""
+    """A file as an offer, if its name is that of a head which LocalSpec may run; otherwise None."""
     name, lower = filenames.read(file.path), file.path.lower()
     if name is None or name.parts > 1 or _NOT_RUN.search(lower):
         return None
@@ -78,8 +78,8 @@ def _offer(repo: str, file: File) -> Offer | None:
 def fetch(offer: Offer, target: Path, report: Report) -> Path:
     """Fetch a head, check that it fits, and return its path.
 
-    An interrupted fetch is resumed by the next call. Raises ChecksumMismatch, DiskFull,
-    BadGGUF, and PullError, also where it was made for another model.
+    An interrupted fetch is resumed by the next call. Raises ChecksumMismatch, DiskFull, BadGGUF,
+    and PullError, which includes a head that was made for another model.
     """
     place = places(target.parent, target.stem)[_KINDS.index(offer.kind)]
     entry = Entry(

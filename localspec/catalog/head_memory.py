@@ -1,8 +1,8 @@
 """Computes the memory of a head that is fed with its target's states, from headers alone.
 
-A head has weights, KV of its own for the last tokens of each session, rows of output, the rows
-that its target's forwards leave for it, and, where it shares the target's words, a small context
-beside the target's.
+A head takes memory for its weights, its own KV of the last tokens of each session, its output rows,
+and the rows that the target's forwards leave for it. A head that shares the target's embeddings or
+output also needs a small context beside the target's.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from localspec.wire.messages import Load
 from localspec.wire.values import DraftHead
 
 ROWS = 64
-"""Rows of a forward of a head: logits of a whole vocabulary for each would be 311 MB with 512."""
+"""Rows of one forward of a head: with 512 rows the logits of a vocabulary would take 311 MB."""
 CELLS = 4096
-"""Tokens of a session that a head remembers. What it needs is near, and one layer looks at it; a
-text that is longer is begun anew, which costs one draft."""
+"""Tokens of a session that a head remembers. One layer needs little of the far text; a head begins
+a longer text anew, which costs one draft."""
 ANCHOR_CELLS, ANCHOR_ROWS = 64, 8
-"""Tokens and rows of the context beside the target's by which a head finds the words it shares: one
-that is never freed while the target's own grows."""
+"""Tokens and rows of the context beside the target's through which a head finds the embeddings and
+output that it shares: unlike the target's own, that context is never freed to grow."""
 _TOKENS = "tokenizer.ggml.tokens"
 
 
@@ -31,8 +31,8 @@ _TOKENS = "tokenizer.ggml.tokens"
 class FedOutline:
     """The facts that decide how much memory a head takes.
 
-    `inputs` are the numbers that a row of the target leaves for it. One `apart` has a file of its
-    own, and one `beside` needs a context beside the target's.
+    `inputs` counts the numbers that each row of the target leaves for the head. `apart` tells that
+    the head has a file of its own, `beside` that it needs a context beside the target's.
     """
 
     model: Outline
@@ -42,7 +42,7 @@ class FedOutline:
 
 
 def unused(load: Load) -> str:
-    """The reason why the head of a load, which fits, is not opened; "" for none."""
+    """The reason why a head that fits its target is not opened; "" if it is opened."""
     head, machine = load.head, load.machine
     if head is None:
         return load.no_head
@@ -56,7 +56,7 @@ def unused(load: Load) -> str:
 
 
 def outlines(target: Header, load: Load) -> tuple[Outline, FedOutline | None]:
-    """The outlines of the target and of its head; None without one. Raises BadGGUF."""
+    """The outlines of the target and of its head, None without a head. Raises BadGGUF."""
     head = load.head
     if head is None or unused(load):
         return outline(target), None
@@ -65,7 +65,7 @@ def outlines(target: Header, load: Load) -> tuple[Outline, FedOutline | None]:
 
 
 def _inside(target: Header, whole: Outline) -> FedOutline:
-    """Prediction layers in the target's file, whose weights are the target's."""
+    """The outline of prediction layers in the target's file, whose weights the target counts."""
     none = (0,) * whole.blocks
     own = replace(
         whole,
@@ -80,7 +80,7 @@ def _inside(target: Header, whole: Outline) -> FedOutline:
 
 
 def _apart(target: Header, head: DraftHead) -> FedOutline:
-    """A head in a file of its own, of which a compact one has the output's rows of its target."""
+    """The outline of a head in its own file; a compact one gets output rows of its target."""
     path = Path(head.path)
     parsed = header.parse(path)
     keys = {_TOKENS: target.metadata[_TOKENS], **parsed.metadata}

@@ -20,7 +20,7 @@ _POOLED = range(1, 5)
 _RANKS = 4
 """The pooling type whose result is a score."""
 _FIRST_BYTES = 1024 * 1024
-"""Bytes read first, doubled while the header goes on: large vocabularies take some megabytes."""
+"""Bytes read first; more are read while the header goes on. Large vocabularies take megabytes."""
 
 
 _FIX = "Fetch it again (localspec models pull), or convert it again."
@@ -30,8 +30,8 @@ _FIX = "Fetch it again (localspec models pull), or convert it again."
 class Header:
     """A checked header: every size is possible, and every tensor lies inside the file.
 
-    `file` is the file's name, for messages, and `path` where it is, if it was read. Arrays of
-    `metadata` stay packed until they are read.
+    `file` is the file's name, for messages; `path` is where `read` found it, otherwise None.
+    Arrays of `metadata` are decoded when their elements are asked for.
     """
 
     file: str
@@ -126,12 +126,12 @@ def read(path: Path) -> Header:
 
 
 def parse(path: Path) -> Parsed:
-    """The keys and tensors of a GGUF, whole model or not. Raises BadGGUF."""
+    """The keys and tensors of a GGUF, which need not be a whole model. Raises BadGGUF."""
     return _named(path, _parse)[1]
 
 
 def stamp(path: Path) -> tuple[int, float]:
-    """Size and time of a file, by which what is known of it is remembered; zeros without one."""
+    """Size and modification time of a file, the key of cached findings; zeros if it is missing."""
     try:
         found = path.stat()
     except OSError:

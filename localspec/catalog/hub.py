@@ -1,7 +1,7 @@
 """Client of the Hugging Face Hub: API requests, and downloads that resume at any byte.
 
-HF_ENDPOINT moves the Hub, HF_HUB_OFFLINE forbids it. A file of any other server is fetched in the
-same way, without the user's token.
+HF_ENDPOINT replaces the Hub's address; HF_HUB_OFFLINE forbids all requests to it. Files of other
+servers are fetched in the same way, without the user's token.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from localspec.catalog.transfer import CHUNK_BYTES, NoAnswer, Partial
 
 DEFAULT_ENDPOINT = "https://huggingface.co"
 PATIENCE_SECONDS: Final = 6.0  # DNS, connection, TLS and the listing together
-STALL_SECONDS: Final = 20.0  # a download is cut after so long without a byte
+STALL_SECONDS: Final = 20.0  # a download is cut after this long without a byte
 MAX_LISTING_BYTES = 8 * 1024 * 1024
 _LOST = (OSError, http.client.HTTPException)  # URLError and time-outs are OSErrors
 
@@ -97,7 +97,7 @@ def _within(
         except _LOST as error:
             result.append(error)
 
-    # Resolving a name has no time-out of its own, and each address would get the whole one.
+    # Name resolution has no time-out of its own, and each address would get the whole time-out.
     thread = threading.Thread(target=run, daemon=True, name="localspec-hub-request")
     thread.start()
     thread.join(patience_seconds)
@@ -189,7 +189,7 @@ def _open(
     request = urllib.request.Request(url, headers=headers or {}, method=method)  # noqa: S310 - see above
     request.add_header("User-Agent", "localspec")
     token = hub_cache.token()
-    # For the Hub itself, never for the storage host that it redirects to or for any other.
+    # Only for the Hub itself, never for the storage host that it redirects to or another server.
     if token and url.startswith(f"{_configured()}/"):
         request.add_unredirected_header("Authorization", f"Bearer {token}")
     opener = urllib.request.OpenerDirector()

@@ -1,7 +1,7 @@
-"""Files of other programs of the Hugging Face Hub: the token of `hf auth login`, and their cache.
+"""Files shared with other programs of the Hugging Face Hub: the token of `hf auth login`, a cache.
 
 HF_HOME moves both, HF_HUB_CACHE the cache and HF_TOKEN_PATH the token (huggingface_hub's
-documentation; older names count as well). In the cache a large file has its SHA-256 for a name, and
+documentation; older names work too). In the cache a large file is named by its SHA-256, and has
 another name until it is whole.
 """
 
@@ -21,7 +21,7 @@ _TOKEN = re.compile(r"[!-~]+")
 
 
 def is_set(name: str) -> bool:
-    """Whether an environment variable of the Hub's says yes."""
+    """Whether one of the Hub's environment variables says yes."""
     return os.environ.get(name, "").upper() in _YES
 
 
@@ -41,10 +41,10 @@ def token() -> str:
 
 
 def blob(repository: str, sha256: str, size_bytes: int) -> Path | None:
-    """A file of a repository that another program fetched, by its SHA-256; None if there is none.
+    """A repository's file that another program fetched, found by its SHA-256; None if missing.
 
-    Its bytes are not checked. The name in the cache may be a link to what several repositories
-    share: this is the file itself.
+    The bytes are not checked. The cache may hold a link to a file that several repositories share;
+    the result is the file that the link leads to.
     """
     found = directory() / f"models--{repository.replace('/', '--')}" / "blobs" / sha256
     try:

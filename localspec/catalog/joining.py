@@ -1,8 +1,8 @@
 """Joins a GGUF that was split into several files.
 
-Some files were cut at any byte ("m.gguf.part1of2"): their bytes are concatenated. Otherwise the
-layout is that of llama.cpp's `gguf-split`: the first part has all keys, each part its own tensors,
-and `split.no`, `split.count` and `split.tensors.count` number them.
+Pieces of a file that was cut at any byte ("m.gguf.part1of2") are concatenated. Otherwise the layout
+is that of llama.cpp's `gguf-split`: the first part has all keys, each part has its own tensors, and
+`split.no`, `split.count` and `split.tensors.count` number them.
 """
 
 from __future__ import annotations
@@ -51,10 +51,10 @@ def parts(first: Path) -> list[Path]:
 
 
 def join(parts: Sequence[Path], destination: Path, on_bytes: Callable[[int], None]) -> None:
-    """Write one file of `parts`, which are in order; the parts stay.
+    """Write the model of these `parts`, which are in order, to one file; the parts are kept.
 
-    `on_bytes` is called with the bytes written so far. `destination` appears when all of it is on
-    disk. Raises BadGGUF when the parts do not belong together, DiskFull, PullError.
+    `on_bytes` is called with the bytes written so far. `destination` appears only when all of it is
+    on disk. Raises BadGGUF if the parts do not belong together, DiskFull, PullError.
     """
     cut = filenames.read(parts[0].name)
     read = [] if cut and cut.cut else [header.parse(part) for part in parts]

@@ -31,16 +31,16 @@ SNAPSHOTS = frozenset(
 class Outline:
     """The facts that decide how much memory a model takes, and where.
 
-    Blocks are what llama.cpp places: the layers in order, then the output. `device_bytes` are a
-    block's bytes on a GPU and `host_bytes` its bytes on the CPU, where the file's copy of repacked
-    weights is released (`llama/mapping.py`). `input_bytes` are always on the CPU. `kv_values` are
-    the KV values of one token by layer, `state_values` those of a recurrent layer per session,
-    whatever its length; empty where no layer is recurrent. Of one that `snaps` llama.cpp can leave
-    the states before the last rows of a forward. A model that `embeds` has no KV; with
-    attention in both directions it has no logits either. `gated` tells whether feed-forward layers
-    multiply two inner vectors. `expert_bytes` are each block's bytes of experts, empty without
-    experts; a token uses the share `expert_share` of them. Of two `ropes` the second is for texts
-    that may become long.
+    Blocks are the units that llama.cpp places: the layers in order, then the output.
+    `device_bytes` are a block's bytes on a GPU. `host_bytes` are its bytes on the CPU, where the
+    file's copy of repacked weights is released (`llama/mapping.py`). `input_bytes` are always on
+    the CPU. `kv_values` are the KV values of one token by layer. `state_values` are the values of
+    each layer's recurrent state per session, at any length; empty without recurrent layers.
+    `snaps` tells that llama.cpp can keep the states before the last rows of a forward. A model that
+    `embeds` has no KV and no logits if its attention looks in both directions. `gated` tells
+    whether feed-forward layers multiply two inner vectors. `expert_bytes` are each block's bytes of
+    experts, empty without experts; a token uses the share `expert_share` of them. `ropes` is 2
+    where the model has other RoPE factors for long contexts.
     """
 
     name: str
@@ -109,8 +109,8 @@ class Outline:
 def outline(header: Header, *, predicts: bool = False) -> Outline:
     """The facts about memory in a header.
 
-    Prediction layers are loaded if it `predicts`. Their KV is not the model's but that of a context
-    of their own (`head_memory.py`).
+    `predicts` tells that prediction layers are loaded too. Their KV never counts here, as it
+    belongs to a context of their own (`head_memory.py`).
     """
     layers = header.layers
     trunk = layers - header.number("nextn_predict_layers")
@@ -127,7 +127,7 @@ def outline(header: Header, *, predicts: bool = False) -> Outline:
         blocks[place] += tensor.num_bytes
         experts[place] += tensor.num_bytes * bool(EXPERTS.search(tensor.name))
     shared = next((t for t in header.tensors if t.name == "token_embd.weight"), None)
-    # On a GPU the output has a copy of an input that it shares.
+    # On a GPU an output that shares the input's weights has a copy of its own.
     on_device = shared.num_bytes if tied and shared is not None else 0
     return Outline(
         name=header.file,
@@ -165,7 +165,7 @@ def _expert_share(header: Header) -> float:
 
 
 def _gated(header: Header) -> bool:
-    """Whether feed-forward layers have a gate, as a tensor of its own or half of another."""
+    """Whether feed-forward layers have a gate, in a tensor of its own or as half of another."""
     inner = max(header.per_layer("feed_forward_length"), default=0)
     return any(
         "ffn_gate" in tensor.name or (".ffn_up." in tensor.name and tensor.shape[-1] > inner)
@@ -174,10 +174,10 @@ def _gated(header: Header) -> bool:
 
 
 def kv_values(header: Header) -> tuple[int, ...]:
-    """KV values of a token by layer; an upper bound for layers that keep less (sliding windows).
+    """KV values of a token by layer; an upper bound for layers with a sliding window.
 
-    Recurrent layers without keys have none, whatever their number of heads in the header, and
-    neither have encoders, which decode each text in one forward.
+    Recurrent layers without keys have none, whatever head counts the header gives. Encoders, which
+    read each text in one forward, have none either.
     """
     if header.embeds and not header.number("attention.causal", 1):
         return (0,) * header.layers

@@ -1,4 +1,4 @@
-"""Records where the files of a models directory came from, so that those names work as well."""
+"""Records where the files of a models directory came from, which gives models further names."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ class Origin(msgspec.Struct, frozen=True):
     label: str = ""
     license: str = ""
     unfinished: bool = False
-    """The file has its name, and what comes with it may be missing: the next pull goes on."""
+    """The file has its name, but its companions may be missing: the next pull continues."""
 
 
 def read(directory: Path) -> dict[str, Origin]:
     """The origins by file name.
 
-    An unreadable record counts as empty: only names are lost by that.
+    An unreadable record counts as empty, which loses only the further names.
     """
     with contextlib.suppress(OSError, msgspec.DecodeError):
         return msgspec.json.decode(paths.read_regular(directory / _FILE), type=dict[str, Origin])
@@ -33,7 +33,7 @@ def read(directory: Path) -> dict[str, Origin]:
 
 
 def remember(directory: Path, file: str, origin: Origin | None) -> None:
-    """Record where `file` comes from, also just before it is there; None removes the record.
+    """Record where `file` comes from, perhaps just before it exists; None removes the record.
 
     Raises OSError.
     """
@@ -52,9 +52,9 @@ def remember(directory: Path, file: str, origin: Origin | None) -> None:
 
 
 def names(origin: Origin | None) -> tuple[str, ...]:
-    """Other names of a model with this origin: `owner/repo`, alone and with its quantization.
+    """Further names of a model with this origin: `owner/repo`, alone and with its quantization.
 
-    None where the pull has not ended.
+    Empty while its pull is unfinished.
     """
     if origin is None or origin.unfinished or "://" in origin.source:
         return ()

@@ -25,11 +25,11 @@ def replace(
 ) -> None:
     """Write the model with these output rows to `destination`, replacing it.
 
-    A model whose output was its embeddings has an output of its own then.
+    A model that used its embeddings as its output gets an output of its own.
 
     Args:
         model: A checked file.
-        destination: In a directory that is there.
+        destination: The new file, in a directory that exists.
         output: The new output matrix.
         rows: The bytes of all rows, in parts.
         name: The new model's own name.

@@ -1,11 +1,10 @@
 """Checks whether a draft can propose for a target, from the two headers.
 
-Speculation exchanges token ids, so each id must mean the same text in both models; a draft with
-another tokenizer can write in the target's tokens (`drafters/_translated.py`), which costs some of
-its agreement. Ids beyond the
-shorter vocabulary are allowed only where they are padding that no text uses, because families pad
-their sizes differently. Such ids must neither be proposed to the target nor given to the draft;
-`shared_tokens` is the first of them.
+Speculation exchanges token ids, so each id must mean the same text in both models. A draft with
+another tokenizer can write its text anew in the target's tokens (`drafters/_translated.py`), at the
+cost of some agreement. Families pad their vocabularies to different sizes, so ids beyond the
+shorter vocabulary are allowed only if they are padding that no text uses. Such ids must be neither
+proposed to the target nor given to the draft; `shared_tokens` is the first of them.
 """
 
 from __future__ import annotations
@@ -23,11 +22,13 @@ from localspec.errors import BadPair, escaped
 _UNUSED = 5  # llama.cpp's type of tokens that no tokenizer produces
 _PADDING = re.compile(rb"(\[PAD-?\d+\]|<\|?(pad|unused|dummy|reserved)[^<>]*\|?>|)")
 _USEFUL_SHARE = 0.7
-"""A token's time is about its bytes read, and not every drafted token is accepted."""
+"""Largest useful share of the target's bytes: a token's time is about its bytes read, and not every
+drafted token is accepted."""
 _SAME_SIZE = 1.1
-"""Files of models of one size differ by their headers."""
+"""Largest ratio of sizes taken as equal: files of models of one size differ by their headers."""
 _NO_TEXT = {"clip", "eagle3", "gemma4-assistant", "t5encoder", "wavtokenizer-dec"}
-"""Architectures of parts and encoders, which write no text alone; and those named after BERT."""
+"""Architectures of encoders and of parts of models, which write no text. `_writes_text` adds those
+named after BERT."""
 # llama.cpp's defaults for files that do not say.
 _DEFAULT_BOS = {"llama": 1, "gpt2": 11, "bert": 101}
 _DEFAULT_EOS = {"llama": 2, "gpt2": 11, "t5": 1}
@@ -38,8 +39,9 @@ class Pairing:
     """The result of a check.
 
     `difference` is a sentence about the first difference; "" if there is none. `shared_tokens`
-    counts the ids, from 0 up, that mean the same in both models. `by_text`: they have different
-    tokenizers, so that the draft writes in the target's tokens and coupled noise alone verifies.
+    counts the ids, from 0 up, that mean the same in both models. `by_text` tells that their
+    tokenizers differ: the draft writes its text anew in the target's tokens, and only coupled
+    verification can be used.
     """
 
     can_speculate: bool
@@ -83,7 +85,7 @@ def check(target: Header, draft: Header) -> Pairing:
 
 
 def other_target(target: Header, draft: Header) -> str:
-    """A sentence where a draft was made of the layers of another model than this one; else ""."""
+    """A sentence if the draft was made from another model's layers than this target's; else ""."""
     made_of = draft.metadata.get(compact_heads.KEY)
     if made_of is None or target.path is None:
         return ""
@@ -95,7 +97,7 @@ def other_target(target: Header, draft: Header) -> str:
 
 
 def _writes_text(model: Header) -> bool:
-    """Whether a model writes texts: it has a tokenizer, and is no encoder."""
+    """Whether a model writes texts: it has a tokenizer, and is neither an encoder nor a part."""
     reads_both_ways = model.metadata.get(f"{model.architecture}.attention.causal") is False
     no_text = model.architecture in _NO_TEXT or model.architecture.endswith("bert")
     return (
@@ -106,13 +108,13 @@ def _writes_text(model: Header) -> bool:
 
 
 def check_draft(target: Header, draft: Path) -> Header:
-    """The header of a draft that may be loaded for that target.
+    """The header of a draft, checked for being loaded with that target.
 
     Loading, planning, showing, importing and examining a pair all use this check.
 
     Raises:
         BadGGUF: the file cannot be used.
-        BadPair: it cannot propose for this target, or could only cost time.
+        BadPair: it cannot draft for this target, or is so large that it could only cost time.
     """
     theirs = header.read(draft)
     if not _writes_text(theirs):

@@ -16,26 +16,26 @@ from localspec.catalog.registry import Registry
 from localspec.errors import BadGGUF
 
 _BEST = 1 / 12
-"""The share assumed to be best: smaller drafts guess worse, larger ones cost more."""
+"""The assumed best share: smaller drafts are accepted less often, larger ones cost more."""
 
 _AGREES = (0.6, 0.8)
 """Acceptance rates of a draft of the same family, in prose and in code."""
 _A_ROW = (0.35, 0.08)
-"""Cost of one more verified row, in plain rows: on a CPU and on a GPU."""
+"""Cost of one more verified row, relative to a plain forward of one row: on a CPU and on a GPU."""
 _DEEPEST = 8
 
 
 class Partner(NamedTuple):
-    """A draft, by its name here or its repository, and its bytes as a share of the target's."""
+    """A draft, by its name here or its repository, and its size as a share of the target's."""
 
     name: str
     share: float
 
 
 def here(target: Path, registry: Registry) -> Partner | None:
-    """The best draft among the installed models, by their headers.
+    """The best draft among the installed models, judged by their headers.
 
-    One with another tokenizer only where there is none with the target's own.
+    A draft with another tokenizer is chosen only if none has the target's.
     """
     ours = header.read(target)
     found, others = list[Partner](), list[Partner]()
@@ -51,10 +51,10 @@ def here(target: Path, registry: Registry) -> Partner | None:
 
 
 def elsewhere(names: Iterable[str]) -> Partner | None:
-    """A repository with a draft for a target, by the families in the catalog.
+    """A repository with a draft for a target, chosen from the catalog's families.
 
-    `names` are the target's names: its repository, its file, and the name in its header. The first
-    family that matches one of them is the target's; others may have other vocabularies.
+    `names` are the target's names: its repository, its file, and the name in its header. Its family
+    is the first that matches one of them; other families may have other vocabularies.
     """
     for name in names:
         lower = name.lower()
@@ -68,15 +68,15 @@ def elsewhere(names: Iterable[str]) -> Partner | None:
 def expected_speedup(share: float) -> tuple[float, float]:
     """The expected speed-up of a pair, from the worst case to the best.
 
-    The formula of speculative sampling (Leviathan et al., 2023) at its best depth, for a draft
-    whose token takes `share` of the target's time.
+    Uses the formula of speculative sampling (Leviathan et al., 2023) at its best depth, for a draft
+    that needs `share` of the target's time for a token.
     """
     low, high = (gain(share, *case) for case in zip(_AGREES, _A_ROW, strict=True))
     return low, high
 
 
 def gain(share: float, agrees: float, row: float = _A_ROW[0]) -> float:
-    """The speed-up at the best depth, of at most `_DEEPEST`; 1 where that is to draft nothing."""
+    """The speed-up at the best depth from 0 to `_DEEPEST`; 1 where not drafting is best."""
     depths = range(_DEEPEST + 1)
     return max(
         sum(agrees**node for node in range(depth + 1)) / (1 + depth * (share + row))

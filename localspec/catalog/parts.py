@@ -13,21 +13,21 @@ _STATE_COPIES = 2
 """Copies of each session's state on the host, which `engine/kv/rollback.py` keeps."""
 
 _GRAPH_ROWS = 32
-"""Row counts up to this have a graph with scratch memory of its own on GPUs, where llama.cpp is
-compiled with `engine/native/graphs.cmake`."""
+"""Up to this row count, each number of rows has a graph with its own scratch memory on a GPU, if
+llama.cpp is compiled with `engine/native/graphs.cmake`."""
 _GRAPH_LOGITS_SHARE = 4 / 3
-"""Memory kept for these graphs' logits, as a share of the logits' bytes: 420 MB in all for 152,000
-tokens of vocabulary, on an H100."""
+"""Memory kept for the logits of these graphs, relative to the logits' own bytes: 420 MB in all for
+a vocabulary of 152,000 tokens, on an H100."""
 
 
 class Part(msgspec.Struct, frozen=True):
     """One model's share of one device: its number of blocks, and bytes.
 
-    `model` is "target", "draft", "head", or "images" for the projector.
+    `model` is "target", "draft", "head", or "images" for the projector. It is also "process" for
+    the worker itself, and "growing" for memory that is held twice while a context grows.
 
-    `kv_bytes` include recurrent states. `spare_bytes` are part of the other figures, but on a CPU
-    take no memory before they are used: cells, and what is reserved for the logits of many rows.
-    Model "process" is the worker itself, and "growing" is memory that is held twice for a moment.
+    `kv_bytes` include recurrent states. `spare_bytes` are included in the other figures, but on a
+    CPU they take no memory until they are used: cells, and the buffer for the logits of many rows.
     """
 
     device: str
@@ -45,7 +45,7 @@ class Part(msgspec.Struct, frozen=True):
 
 
 class Layout(msgspec.Struct, frozen=True):
-    """The placement of one model: its last blocks are on `devices`, `shares` of them on each.
+    """The placement of one model: its last blocks are on `devices`, with `shares` blocks on each.
 
     The experts of the first `experts` of these blocks are on the CPU.
     """
@@ -67,7 +67,7 @@ class Layout(msgspec.Struct, frozen=True):
         return f"{how_many} on {' + '.join(self.devices)}{apart}"
 
     def without_idle(self) -> Layout:
-        """The same layout without devices that have no block."""
+        """The same layout without the devices that hold no block."""
         used = [pair for pair in zip(self.devices, self.shares, strict=True) if pair[1]]
         names, shares = tuple(name for name, _ in used), tuple(count for _, count in used)
         return Layout(names, shares, self.experts)
@@ -76,10 +76,10 @@ class Layout(msgspec.Struct, frozen=True):
 class How(NamedTuple):
     """How a model is used.
 
-    It has KV for `cells` tokens, of which a row attends to `seen`, and `states` recurrent states
-    for `slots` sessions; a forward has `rows` rows, `outputs` of them with logits. The file of a
-    `locked` model stays in memory beside the repacked weights; cells of a `lazy` one take memory
-    when they are used.
+    It has KV for `cells` tokens, of which a row attends to `seen`. Its `slots` sessions have
+    `states` recurrent states together. A forward has `rows` rows, `outputs` of them with logits.
+    The file of a `locked` model stays in memory beside the repacked weights. Cells of a `lazy`
+    model take memory only once they are used.
     """
 
     kv_type: str
@@ -97,7 +97,7 @@ class How(NamedTuple):
 def parts(model: str, outline: Outline, layout: Layout, how: How) -> list[Part]:
     """Each device's share of one model, the host last.
 
-    A long prompt copies the host's blocks to a GPU one by one.
+    For a long prompt, blocks on the host are copied to a GPU one by one, which needs room for one.
     """
     first = at = outline.blocks - layout.gpu_layers
     scratch = outline.attention_bytes(how.rows, how.seen, flash=how.flash)
@@ -135,7 +135,7 @@ def parts(model: str, outline: Outline, layout: Layout, how: How) -> list[Part]:
 
 
 def larger(part: Part, *, kv: int = 0, compute: int = 0) -> Part:
-    """A part that takes more."""
+    """A part with more bytes of KV and scratch memory."""
     return msgspec.structs.replace(
         part, kv_bytes=part.kv_bytes + kv, compute_bytes=part.compute_bytes + compute
     )

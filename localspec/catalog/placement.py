@@ -1,10 +1,10 @@
 """Places models on devices: plans from outlines and free memory, each smaller than the last. Pure.
 
-The draft goes onto a GPU first. Then as many blocks of the target as fit, from the output down as
-llama.cpp places them; the rest stays on the CPU. Of a mixture of experts, experts of blocks on a
-GPU may stay on the CPU where that is faster (`reading.py`). Where even that does not fit, there
-are fewer slots, then a smaller context, then no draft. The remaining memory becomes KV. A head is
-where the target's output is, and is left out where a layer would have to leave the GPUs for it.
+The draft goes onto a GPU first. Then as many blocks of the target follow as fit, from the output
+down as llama.cpp places them; the rest stays on the CPU. In a mixture of experts, the experts of
+blocks on a GPU may stay on the CPU where that is faster (`reading.py`). If nothing fits, the plan
+gives up slots, then context, then the draft. Remaining memory becomes KV. A head is placed with the
+target's output, and is left out if a layer would have to leave the GPUs for it.
 """
 
 from __future__ import annotations
@@ -28,24 +28,24 @@ LEAST_CELLS = 1024
 _DRIVER_BYTES = 192 << 20
 """Bytes left on a GPU for its driver's own allocations."""
 _SMALLER = 0.75
-"""After a plan that failed to load, the next one may take this share of its memory on the fullest
-device."""
+"""After a plan that failed to load, the next one may take this share of that plan's memory on the
+GPUs, or on the host if no GPU held anything."""
 _KEPT_CELLS = 0.75
-"""Share of the cells that remains beside a head and snapshots: without these speculation brings
-less, or costs copies."""
+"""Share of the cells that must remain when a head and snapshots are added. Without a head there are
+fewer drafts; without snapshots a rejection costs a copy."""
 _MAX_PLANS = 8
 _ORDERED_DEVICES = 2
-"""The most GPUs of which every order is tried."""
+"""Up to this number of GPUs, every order of them is tried."""
 
 
 def plans(request: PlanRequest, devices: Sequence[Device]) -> list[Plan]:
     """Plans for these devices, each smaller than the one before; never empty.
 
-    The last one is the least possible, whether it fits or not.
+    The last one is the smallest possible, whether it fits or not.
 
     Raises:
-        ConfigError: the configuration names a missing device, or splits among more than there
-            are.
+        ConfigError: the configuration names a missing device, or splits a model among more devices
+            than there are.
     """
     check(request.config, devices)
     limits = {device.name: usable(device) for device in devices}
@@ -58,14 +58,14 @@ def plans(request: PlanRequest, devices: Sequence[Device]) -> list[Plan]:
 
 
 def best(request: PlanRequest, devices: Sequence[Device]) -> Plan:
-    """The first of `plans`, the best that fits. Raises as `plans`."""
+    """The first of `plans`, which is the best that fits. Raises the errors of `plans`."""
     check(request.config, devices)
     limits = {device.name: usable(device) for device in devices}
     return _best(request, devices, limits) or _least(request, limits)
 
 
 def usable(device: Device) -> int:
-    """The bytes of a device to plan with, less a reserve for uncounted allocations."""
+    """The bytes of a device to plan with: free memory less a reserve for uncounted allocations."""
     kept = 0 if device.kind == "cpu" else _DRIVER_BYTES
     return max(0, device.free_bytes - kept - device.free_bytes // 32)
 
@@ -131,9 +131,9 @@ def _with_more(
     limits: Mapping[str, int],
     plan: Plan,
 ) -> Plan:
-    """The plan with a head and the most snapshots for which little is given up.
+    """The plan with a head and the most snapshots, as far as they cost few cells.
 
-    No layer leaves the GPUs for them.
+    They never move the draft or take a layer off the GPUs.
     """
     best, most = plan, plan.cells
     where = _kept_on_gpus(plan)
@@ -154,12 +154,12 @@ def _with_more(
 
 
 def _kept_on_gpus(plan: Plan) -> tuple[tuple[str, ...], int, int]:
-    """The devices of the target, its blocks on them, and those of which the experts are not."""
+    """The target's devices, its blocks on GPUs, and how many of these have experts on the CPU."""
     return plan.target.devices, plan.target.gpu_layers, plan.target.experts
 
 
 def _candidates(request: PlanRequest) -> Iterator[PlanCandidate]:
-    """Rungs from everything that is wanted downwards."""
+    """Candidates in falling order: everything that is wanted, then fewer slots, cells, no draft."""
     if request.target.embeds:
         yield PlanCandidate(request.slots, request.most_cells(request.slots), draft=False)
         return
@@ -200,9 +200,9 @@ class _Search:
         return any(device.kind == "remote" for device in self.devices)
 
     def plan(self) -> Plan | None:
-        """The best plan: draft on a GPU if allowed, then most of the target, then most KV.
+        """The best plan: the draft on a GPU if possible, then most of the target, then most KV.
 
-        Fewer devices are preferred.
+        Among equals, the plan with fewer devices is chosen.
         """
         for homes in self._draft_homes():
             ways = [(home, order) for home in homes for order in self._orders()]
@@ -218,7 +218,7 @@ class _Search:
         return None
 
     def _draft_homes(self) -> Iterator[list[Layout | None]]:
-        """Possible layouts of the draft, better ones first; None is no draft."""
+        """Possible layouts of the draft, better ones first; None stands for no draft."""
         draft = self.request.draft
         if not self.candidate.draft or draft is None:
             yield [None]
@@ -251,7 +251,7 @@ class _Search:
         return [order for count in counts for order in itertools.permutations(names, count)]
 
     def _held(self, home: Layout | None, order: tuple[str, ...]) -> _Held | None:
-        """The most of the target that fits on these GPUs, without some experts if faster."""
+        """The most of the target that fits on these GPUs, some experts left out if faster."""
         whole = self._blocks_on_gpus(home, order)
         if whole is None:
             return None
@@ -274,7 +274,7 @@ class _Search:
         return max(plain, apart, key=lambda held: self._worth(home, order, held))
 
     def _worth(self, home: Layout | None, order: tuple[str, ...], held: _Held) -> float:
-        """The worth of a layout: blocks on GPUs; for a mixture of experts, speed."""
+        """The worth of a layout: its blocks on GPUs, or for a mixture of experts its speed."""
         if not self.request.target.has_experts:
             return held.blocks
         layout = self._packed(home, order, held, self.candidate.floor)
@@ -282,7 +282,7 @@ class _Search:
         return -reading.seconds(self.request.target, layout, self.devices)
 
     def _blocks_on_gpus(self, home: Layout | None, order: tuple[str, ...]) -> int | None:
-        """The most blocks of the target that fit on these GPUs; None if the rest fits nowhere."""
+        """The most blocks of the target that fit on these GPUs; None if the rest has no room."""
         wanted = _wanted(self.request.config.engine.target, self.request.target.blocks)
         floor = self.candidate.floor
 
@@ -294,7 +294,7 @@ class _Search:
         return _most(max(0, wanted - 1) if order else 0, fits) if fits(0) else None
 
     def _enlarged(self, home: Layout | None, order: tuple[str, ...], held: _Held) -> Plan:
-        """The plan with the most KV that fits beside these blocks."""
+        """The plan with the most KV that fits next to these blocks."""
         candidate, request = self.candidate, self.request
         cap = max(candidate.floor, request.most_cells(candidate.slots))
         step = CELL_STEP * (candidate.slots if request.strict else 1)
@@ -312,11 +312,11 @@ class _Search:
     def _packed(
         self, home: Layout | None, order: tuple[str, ...], held: _Held, cells: int
     ) -> Layout | None:
-        """The plan with the target's last blocks on these devices; None if it does not fit."""
+        """The layout with the target's last blocks on these devices; None if it does not fit."""
         count = held.blocks
         drafts = self.request.draft_parts(self.candidate, home, cells)
         split = self.request.config.engine.target.tensor_split
-        if self._lent and not split:  # a device of another machine is meant to be used
+        if self._lent and not split:  # lent devices are there to be used
             split = tuple(float(self.limits[name]) for name in order)
         if any(split) and order:
             shares = divided(count, split, len(order))
@@ -332,7 +332,7 @@ class _Search:
         return layout if fits else None
 
     def _filled(self, room: Mapping[str, int], held: _Held, cells: int) -> tuple[int, ...]:
-        """The number of last blocks on each device, one device filled after the other."""
+        """The number of blocks on each device, filling one device after the other."""
         request, outline = self.request, self.request.target
         rows, placement = request.rows(self.candidate.slots), request.config.engine.target
         seen = rounded(cells // self.candidate.slots) if request.strict else cells
@@ -370,7 +370,7 @@ def _wanted(placement: Placement, blocks: int) -> int:
 def _most(most: int, holds: Callable[[int], bool]) -> int:
     """The largest number up to `most` for which `holds` is true, by bisection.
 
-    `holds` is true for 0, and for all numbers below one for which it is true.
+    `holds(0)` is true, and if `holds(n)` is true, it is true for all smaller numbers.
     """
     low, high = 0, most + 1
     if holds(most):

@@ -1,4 +1,4 @@
-"""A plan: which part of each model is loaded on which device, and the memory it takes. Pure."""
+"""Plans: which part of each model is loaded on which device, and the memory it takes. Pure."""
 
 from __future__ import annotations
 
@@ -16,47 +16,47 @@ from localspec.catalog.parts import How, Layout, Part, larger, taken
 from localspec.config import Config, Placement
 
 FLOOR_CELLS = 8192
-"""Tokens of all sessions together that must have memory before layers may stay on a GPU; also the
-cells that a context begins with."""
+"""Cells for all sessions together that come before layers on a GPU: layers leave the GPU to make
+room for them. A context also begins with this many cells."""
 
 LEAST_ROWS = 32
-"""Least rows of a forward, which the engine needs to measure costs."""
+"""Least rows of a forward: the engine needs as many to measure costs."""
 
 DRAFT_ROWS = 256
-"""Rows of one forward of the draft: it reads at most so many rows of one text at a time."""
+"""Rows of one forward of the draft: it reads at most this many rows of one text at a time."""
 
 PROCESS_BYTES = 72 << 20
 """Memory of a worker besides its models: Python, llama.cpp and their libraries."""
 
 PICTURE_BYTES = 192 << 20
-"""Memory of the largest picture while it is decoded. What a projector computes with is taken for as
-much as its weights: it depends on the picture, and no header tells it."""
+"""Memory of the largest picture while it is decoded. The scratch memory of a projector depends on
+the picture and is in no header, so it is assumed to equal the projector's weights."""
 
 _TOKEN_BYTES, _DRAFT_TOKEN_BYTES = 960, 320
-"""Bytes kept for each token of the vocabularies: 320 of llama.cpp's tables; the rest, for the
-target only, is for prompts and grammars."""
+"""Bytes kept for each token of a vocabulary: 320 for llama.cpp's tables; for the target another 640
+for prompts and grammars."""
 
 EMBEDDED_TEXTS, EMBEDDED_ROWS = 32, 2048
-"""Texts in one forward of an embedding model, and its tokens unless `engine.context` asks for
-more: the longest text has as many."""
+"""Texts in one forward of an embedding model, and its tokens unless `engine.context` asks for more.
+The longest text may have as many tokens."""
 
 _JUDGED_ROWS = 32
 """Rows of one session with logits in one forward, unless it drafts more."""
 
 MOST_SNAPSHOTS = 8
-"""States that a forward leaves of each session besides the last one, where memory bears it. Drafts
-of models are hardly ever longer; behind longer ones a copy comes back."""
+"""States that a forward leaves of each session besides the last one, where memory allows it. Drafts
+of models are hardly ever longer; after a longer one a copy of the state is restored."""
 
 
 class Plan(msgspec.Struct, frozen=True):
     """A plan: the place of each part, and all sizes.
 
-    `rows` are the most of one forward of the target, `outputs` those of them that may want logits.
-    `cells` are the tokens that all sessions together may hold, `start_cells` those with KV at
-    first, `context` the most of one session. `snapshots` are the states that a forward leaves of
-    each session besides the last one. `head` is the place of the head that the target feeds.
-    `parts` count the memory when all `cells` are in use.
-    `fits` is False for a last attempt that exceeds the free memory.
+    `rows` are the most rows of one forward of the target, and `outputs` the most of them with
+    logits. `cells` are the tokens that all sessions together may hold, `start_cells` those that
+    have KV at first, `context` the most tokens of one session. `snapshots` are the states that a
+    forward leaves of each session besides the last one. `head` is the place of the head that the
+    target feeds. `parts` count the memory when all `cells` are in use. `fits` is False for a last
+    attempt that exceeds the free memory.
     """
 
     slots: int
@@ -91,9 +91,9 @@ class Plan(msgspec.Struct, frozen=True):
 
 
 class PlanCandidate(NamedTuple):
-    """The slots, the least number of cells (`floor`), whether there are a draft and a head.
+    """The choices of a plan: slots, the least number of cells (`floor`), a draft and a head or not.
 
-    `snapshots` are as in a plan.
+    `snapshots` are those of `Plan`.
     """
 
     slots: int
@@ -104,12 +104,12 @@ class PlanCandidate(NamedTuple):
 
     @property
     def states(self) -> int:
-        """States of a recurrent layer, of all slots together."""
+        """States of a recurrent layer, for all slots together."""
         return self.slots * (1 + self.snapshots)
 
     @property
     def start_cells(self) -> int:
-        """Cells that a context begins with."""
+        """Cells that a context begins with if it may hold `floor` cells."""
         return min(self.floor, FLOOR_CELLS)
 
 
@@ -117,7 +117,7 @@ class PlanCandidate(NamedTuple):
 class PlanRequest:
     """A request for a plan: configuration, files and build.
 
-    `draft` and `head` are None without one. A projector of images is where the target's output is.
+    `draft` and `head` may be None. A projector is planned on the target's first device.
     """
 
     config: Config
@@ -132,12 +132,12 @@ class PlanRequest:
         cls,
         config: Config,
         outlines: Sequence[Outline],
-        own: Own = Own(),  # noqa: B008 — frozen value
+        own: Own = Own(),  # noqa: B008 - frozen value
         head: FedOutline | None = None,
     ) -> PlanRequest:
         """The request for a target and perhaps its draft and head.
 
-        These are dropped where the target generates no text.
+        Both are dropped if the target generates no text.
         """
         target = outlines[0]
         if target.embeds:
@@ -156,7 +156,7 @@ class PlanRequest:
 
     @property
     def snapshots(self) -> int:
-        """The states that a forward is to leave besides the last one, where memory bears it."""
+        """The states that a forward should leave besides the last one, where memory allows it."""
         able = self.target.snaps and any(self.target.state_values) and not self.target.embeds
         return min(MOST_SNAPSHOTS, self.config.speculation.max_draft) if able else 0
 
@@ -168,7 +168,7 @@ class PlanRequest:
         return min(self.config.engine.context or usual, trained)
 
     def most_cells(self, slots: int) -> int:
-        """The most cells that are of use: a whole context for each session."""
+        """The most cells that can be used: a whole context for each session."""
         return rounded(self.context) * (1 if self.target.embeds else slots)
 
     def rows(self, slots: int) -> int:
@@ -236,9 +236,9 @@ class PlanRequest:
     def _copied(
         self, candidate: PlanCandidate, target: Layout, draft: Layout | None, cells: int
     ) -> int:
-        """Bytes of the copy made while a context grows: half of it at the last doubling.
+        """Bytes of the copy made while a context grows: half of its KV at the last doubling.
 
-        One model at a time. 0 where all cells are allocated at the start.
+        Models grow one at a time. 0 if all cells are allocated at the start.
         """
         engine, copies = self.config.engine, [0]
         if cells == self._start(candidate, cells):
@@ -258,11 +258,11 @@ class PlanRequest:
         return self.own.stepping(self.config.engine.draft, on_cpu=layout.gpu_layers == 0)
 
     def at_first(self, plan: Plan) -> dict[str, int]:
-        """Bytes by device, reserves included, while a context has its first cells."""
+        """Bytes by device, reserves included, while the contexts have only their first cells."""
         return taken(self.first_parts(plan))
 
     def first_parts(self, plan: Plan) -> list[Part]:
-        """Each device's share while a context has its first cells."""
+        """Each device's share while the contexts have only their first cells."""
         has_draft, has_head = plan.draft is not None, plan.head is not None
         candidate = PlanCandidate(plan.slots, plan.start_cells, has_draft, plan.snapshots, has_head)
         return self.parts(candidate, plan.target, plan.draft, plan.start_cells)
@@ -317,7 +317,7 @@ class PlanRequest:
         return Layout(tuple(name for name, _ in last), (blocks,) * len(last))
 
     def head_parts(self, candidate: PlanCandidate, target: Layout) -> list[Part]:
-        """The head's memory by device, for a target placed so; [] without one."""
+        """The head's memory by device, for this layout of the target; [] without a head."""
         if not candidate.head or self.head is None:
             return []
         placement, layout, own = self.config.engine.target, self._home(target), self.head

@@ -15,8 +15,8 @@ from localspec.catalog.transfer import Report, Step, building
 from localspec.errors import LocalSpecError, ModelError
 
 _WITHOUT_KERNELS = frozenset({"F32", "F16", "BF16", "Q4_1", "Q5_0", "Q5_1"})
-"""Element types that LocalSpec has no kernels for, and whose INT4 is no larger: SmolLM2 135M takes
-7.8 ms for a token in Q4_1 and 4.8 in Q4_0, 18 and 6.7 for four rows (two cores of a Zen 4)."""
+"""Element types that LocalSpec has no kernels for, and which are no smaller than INT4. A token of
+SmolLM2 135M takes 7.8 ms in Q4_1 and 4.8 in Q4_0, four rows 18 and 6.7 (two cores of a Zen 4)."""
 
 
 def ensure_pair(
@@ -24,9 +24,9 @@ def ensure_pair(
 ) -> Resolved:
     """The files of `name` and of its draft, fetched and built where they are missing.
 
-    Quick when everything is installed. A draft that cannot be had is reported as a "skipped" step
-    and left out, because lookup speculates without one; with `draft_required` it is an error.
-    Raises UnknownModel, PullError and the errors of quantizing.
+    Quick when everything is installed. A draft that cannot be obtained is reported as a "skipped"
+    step and left out, because lookup needs none; with `draft_required` it is an error. Raises
+    UnknownModel, PullError and the errors of quantizing.
     """
     registry = Registry(directory)
     model = registry.find(name)
@@ -85,7 +85,7 @@ def _build(entry: Entry, made: Path, on_progress: Report, *, keep_source: bool) 
 
 
 def int4_draft(name: str, directory: Path, on_progress: Report) -> str:
-    """The name of a draft as it decodes fastest: `name` itself, or an INT4 copy, made if missing.
+    """The name of a draft's fastest form: `name` itself, or its INT4 copy, made if it is missing.
 
     Raises UnknownModel and the errors of quantizing.
     """
@@ -107,7 +107,7 @@ def _quantized_name(path: Path, directory: Path, kind: str) -> Path:
 def quantize_model(
     name: str, directory: Path, on_progress: Report, *, kind: str, threads: int = 0
 ) -> Quantized:
-    """Requantize an installed model into a new one, `<file>-<kind>`, that keeps its draft.
+    """Requantize an installed model into a new one, `<file>-<kind>`, which keeps its draft.
 
     Raises UnknownModel and the errors of quantizing.
     """

@@ -1,6 +1,7 @@
-"""Projectors of images: which file is one, and whose it is. Pure Python, before native code.
+"""Projectors of images: which files are projectors, and which model each fits. Pure Python.
 
-A projector ends in its model's width. Its own names say whose it is: many models have one width.
+A projector's vectors have its model's width, but many models share a width, so its model is found
+by the file's name.
 """
 
 from __future__ import annotations
@@ -17,17 +18,17 @@ from localspec.errors import BadGGUF
 
 _WORDS = re.compile(r"[a-z]+|\d+(?:\.\d+)*")
 _ANY_MODEL = frozenset({"mmproj", "projector", "model", "gguf", "vision", "encoder", "fp", "16"})
-"""Words of projectors' names that say nothing of the model."""
+"""Words of projectors' names that do not tell the model."""
 _NOT_YET = frozenset({"hunyuanvl", "deepseek4v"})
-"""Projectors whose rows depend on the images before, or on the place (llama.cpp, `mtmd.cpp`)."""
+"""Projectors whose rows depend on earlier images or on their place (llama.cpp, `mtmd.cpp`)."""
 _ANOTHERS = "it is another model's"
 
 
 def find(target: Path, directory: Path) -> tuple[str, str]:
     """The projector of the model at `target`, and why none is used; "" where there is none.
 
-    It lies beside the model, or in `directory`. Blocks; headers are remembered while the files stay
-    as they are. Raises BadGGUF for the target.
+    It is looked for beside the model and in `directory`. Blocks. Results are remembered while the
+    files stay unchanged. Raises BadGGUF for the target.
     """
     places = dict.fromkeys((target.parent, directory))
     why = ""
@@ -43,7 +44,7 @@ def find(target: Path, directory: Path) -> tuple[str, str]:
 
 
 def told(path: str, why: str) -> str:
-    """The projector in words that follow others about a model."""
+    """A note on the projector that continues a sentence about a model."""
     return f"; reads images by {Path(path).name}" if path else f"; no images: {why}" if why else ""
 
 
@@ -64,7 +65,7 @@ def _candidates(places: Iterable[Path]) -> list[Path]:
 
 @functools.lru_cache(maxsize=256)
 def _fault(target: Path, _ours: tuple[int, float], path: Path, _theirs: tuple[int, float]) -> str:
-    """The reason why a projector is not used for a model; "" for none."""
+    """The reason why a projector is not used for a model; "" if it can be used."""
     ours = header.read(target)
     theirs = _said(path.stem)
     if not any(theirs <= _said(name) for name in (target.stem, ours.text("general.name"))):
@@ -77,7 +78,7 @@ def _fault(target: Path, _ours: tuple[int, float], path: Path, _theirs: tuple[in
 
 
 def _unlike(parsed: Parsed, name: str, ours: Header) -> str:
-    """The reason why a file is no projector of images for a model; "" for none."""
+    """The reason why a file is no projector of images for a model; "" if it is one."""
     if parsed.metadata.get("general.architecture") != "clip":
         return f"{name} is no projector"
     if parsed.metadata.get("clip.has_vision_encoder") is not True:
@@ -92,9 +93,9 @@ def _unlike(parsed: Parsed, name: str, ours: Header) -> str:
 
 
 def ends_in(parsed: Parsed) -> int:
-    """The numbers in a vector that a projector makes, as its file says; 0 where it does not.
+    """The numbers in a vector that a projector makes, as its file says; 0 if it does not say.
 
-    Some make several vectors of the model's width for its first layers (deepstack).
+    Some make several vectors of the model's width, for its first layers (deepstack).
     """
     width = parsed.metadata.get("clip.vision.projection_dim")
     return width if isinstance(width, int) else 0
@@ -107,6 +108,6 @@ def _said(name: str) -> frozenset[str]:
 
 
 def _alone(target: Path, place: Path) -> bool:
-    """Whether there is no other model in a folder."""
+    """Whether a model is the only one in a folder."""
     read = ((one, filenames.read(one.name)) for one in place.glob("*.gguf"))
     return [one for one, name in read if name and not name.other] == [target]

@@ -1,8 +1,8 @@
 """Writes a smaller model of some layers of a larger one, which drafts for it. Pure Python.
 
-Layers stand in a file by number (`blk.N.*`), and what a model says of each layer in arrays of its
-metadata. Both are cut and counted anew; all other tensors stay as they are. The file names the
-model that it was made of by the SHA-256 of its last norm, as heads do.
+A file's tensors name their layer by number (`blk.N.*`), and arrays in its metadata hold a value for
+each layer. Both are reduced to the kept layers and renumbered; all other tensors stay as they are.
+The new file names the model that it was made from by the SHA-256 of its last norm, as heads do.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from localspec.catalog.reader import INT32, STRING, Array, Parsed, Tensor
 from localspec.errors import ConfigError, DiskFull, ModelError
 
 LAYERS = "localspec.layers"
-"""In a pruned file: which layers of its target it has."""
+"""Key of a pruned file that lists the layers of its target that it has."""
 _NUMBERED = re.compile(r"blk\.(\d{1,4})\.(.+)")
 _COPIED_BYTES = 1 << 22
 _BY_NUMBER = frozenset(
@@ -29,13 +29,13 @@ _BY_NUMBER = frozenset(
      "kimi-k3", "llama4", "minimax-01", "nanbeige", "nomic-bert-moe", "qwen35", "qwen35moe",
      "qwen3next", "qwen3vl", "qwen3vlmoe", "qwen4exp", "rwkv6", "smallthinker", "smollm3"}
 )  # fmt: skip
-"""Architectures of which llama.cpp computes a layer otherwise by its number (`src/models`)."""
+"""Architectures where a layer's number decides what llama.cpp computes in it (`src/models`)."""
 _EQUAL = frozenset({"llama", "phi3", "qwen2", "qwen2moe", "qwen3", "qwen3moe", "starcoder2"})
-"""Architectures whose window, if they name one, is that of every layer."""
+"""Architectures where a sliding window, if the file names one, holds for every layer."""
 
 
 def refusal(target: Header) -> str:
-    """The reason why a model cannot be pruned; "" if it can."""
+    """The reason why a model cannot be pruned; "" if it can be."""
     name, count = target.architecture, trunk(target)
     if count < 2:  # noqa: PLR2004 - one has to be left, and one to go
         return "It has one layer, and one has to be left."
@@ -53,7 +53,7 @@ def refusal(target: Header) -> str:
 
 
 def _missed(target: Header, layers: Sequence[int]) -> str:
-    """The kind of memory that a mixed model would be left without: llama.cpp ends itself then."""
+    """A sentence if a mixed model keeps no layer of one kind, for which llama.cpp would abort."""
     known = outline(target)
     for values, kind in ((known.kv_values, "attention"), (known.state_values, "a state")):
         if any(values) and not any(values[layer] for layer in layers):
@@ -62,12 +62,12 @@ def _missed(target: Header, layers: Sequence[int]) -> str:
 
 
 def trunk(target: Header) -> int:
-    """The layers that a token passes; those that only predict come behind them."""
+    """The number of layers that compute a token; prediction layers come after them."""
     return target.layers - target.number("nextn_predict_layers")
 
 
 def listed(text: str, count: int) -> list[int]:
-    """The layers of a list such as "0-7,24-27", of a model that has `count`. Raises ConfigError."""
+    """The layers in a list such as "0-7,24-27", for a model of `count`. Raises ConfigError."""
     found = list[int]()
     for part in text.split(","):
         ends = re.fullmatch(r"\s*(\d{1,4})\s*(?:-\s*(\d{1,4}))?\s*", part)
@@ -120,7 +120,7 @@ def write(target: Path, layers: Sequence[int], destination: Path) -> None:
 
 
 def _kept(parsed: Parsed, layers: Sequence[int]) -> list[tuple[str, Tensor]]:
-    """The tensors of these layers and of no layer, under their new names."""
+    """The tensors of these layers, and those of no layer, under their new names."""
     places = {layer: place for place, layer in enumerate(layers)}
     kept = list[tuple[str, Tensor]]()
     for tensor in parsed.tensors:
@@ -156,7 +156,7 @@ def _metadata(target: Header, parsed: Parsed, layers: Sequence[int], key: str) -
 
 
 def spoken(layers: Sequence[int]) -> str:
-    """Layers as `--layers` takes them."""
+    """A list of layers in words, such as "layers 0-7,24-27"."""
     runs = list[list[int]]()
     for layer in layers:
         if runs and layer == runs[-1][-1] + 1:
@@ -179,7 +179,7 @@ def _cut(value: Array, layers: Sequence[int]) -> Array:
 
 
 def _by_layer(target: Header) -> dict[int, set[str]]:
-    """The names of tensors by layer, of the layers that a token passes."""
+    """The names of the tensors of each layer, without prediction layers."""
     found: dict[int, set[str]] = {}
     for tensor in target.tensors:
         named = _NUMBERED.fullmatch(tensor.name)

@@ -21,11 +21,11 @@ def pull(
     on_progress: Report,
     before_naming: Callable[[], None] = lambda: None,
 ) -> Path:
-    """The file of `entry` in `directory`, fetched unless it is there and whole.
+    """The path of `entry`'s file in `directory`, which is fetched if it is missing.
 
-    `before_naming` is called just before a whole file takes its name.
-    May be interrupted at any point: the next call goes on from `<file>.partial`. Two calls for the
-    same file, in any processes, do the work once. Raises PullError, ChecksumMismatch, DiskFull.
+    `before_naming` is called just before a whole file takes its name. The fetch may be interrupted
+    at any point: the next call continues from `<file>.partial`. Of two calls for the same file, in
+    any processes, one does the work. Raises PullError, ChecksumMismatch, DiskFull.
     """
     destination = directory / entry.file
     if verified.holds(destination, entry.sha256):
@@ -61,9 +61,9 @@ def _fetch_once(
 def _shared(
     entry: Entry, destination: Path, on_progress: Report, before_naming: Callable[[], None]
 ) -> bool:
-    """Give `destination` to what another program of the Hub has fetched, if it is the file.
+    """Reuse a file that another program of the Hub has fetched; whether `destination` has it now.
 
-    On the same disk both share its bytes; from another disk it is copied.
+    On the same disk both names share its bytes; from another disk it is copied.
     """
     repositories = [source.repo for source in entry.source if isinstance(source, HubFile)]
     found = (hub_cache.blob(name, entry.sha256, entry.size_bytes) for name in repositories)
@@ -76,11 +76,11 @@ def _shared(
             before_naming()
             taken.replace(destination)
             return True
-    return False  # it is fetched then, or that says what is wrong
+    return False  # then it is fetched, or fetching says what is wrong
 
 
 def _link_or_copy(kept: Path, taken: Path, copying: Callable[[], None]) -> None:
-    """Another name for a file; on another disk, where there is room, a copy. Raises OSError."""
+    """Give a file another name, or copy it if it is on another disk. Raises OSError."""
     try:
         taken.hardlink_to(kept)
     except OSError:
@@ -92,7 +92,7 @@ def _link_or_copy(kept: Path, taken: Path, copying: Callable[[], None]) -> None:
 
 
 def _digest(entry: Entry, path: Path, on_progress: Report) -> str:
-    """The SHA-256 of a file that is here, with reports of progress. Raises OSError."""
+    """The SHA-256 of a file that is here already; reports progress. Raises OSError."""
     return verified.digest(
         path, lambda done: on_progress(Step(entry.name, "verifying", done, entry.size_bytes))
     )
@@ -150,7 +150,7 @@ def _from_first_source(
 
 
 def _deliver(source: Source, destination: Path, partial: Partial) -> None:
-    """Complete the file from one source; after a bad resumed partial, once more from zero."""
+    """Complete the file from one source; if a resumed file is wrong, fetch it once more from 0."""
     resumed = partial.num_bytes > 0
     partial.source = str(source)
     try:

@@ -23,7 +23,7 @@ from localspec.catalog.transfer import Report, Step
 from localspec.errors import DiskFull, EngineError, PullError
 
 KINDS = {"q4_0": (32, 18)}
-"""Target types: elements and bytes of a block."""
+"""Types to convert to, with the elements and bytes of a block."""
 _LOOK_SECONDS = 0.2
 
 
@@ -58,7 +58,7 @@ def quantize(  # noqa: PLR0913 - six facts of one job, all but two of them by na
 ) -> Quantized:
     """Write `source` with every matrix as `kind` to `destination`, replacing it when complete.
 
-    The result has passed the header checks of any model and has the same tokens. The caller holds
+    The new file has passed the header checks of any model and has the same tokens. The caller holds
     `transfer.building`. Raises BadGGUF, ModelError, EngineError, DiskFull, PullError.
     """
     before = header.read(source)

@@ -43,7 +43,7 @@ _U64 = struct.Struct("<Q")
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Array:
-    """An array of the metadata; `raw` is decoded on each call."""
+    """An array of the metadata; each call decodes `raw` anew."""
 
     element_type: int
     count: int
@@ -81,9 +81,9 @@ class Tensor(NamedTuple):
 
 
 class Parsed(NamedTuple):
-    """A header's content. `kinds` gives the GGUF type id of each key's value.
+    """The content of a header. `kinds` gives the GGUF type id of each key's value.
 
-    The tensors' data begin at byte `data_start` and are aligned to `alignment`.
+    Tensor data begin at byte `data_start`; each tensor is aligned to `alignment`.
     """
 
     version: int
@@ -95,7 +95,7 @@ class Parsed(NamedTuple):
 
 
 class Incomplete(Exception):
-    """The header goes on behind the given bytes."""
+    """The header continues beyond the given bytes."""
 
 
 def _nothing(_count: int) -> bytes:
@@ -103,7 +103,7 @@ def _nothing(_count: int) -> bytes:
 
 
 _REASON_CHARS = 300
-"""Of a sentence that quotes a file: more is the file's own text, without an end."""
+"""Most characters of a refusal: it may quote the file, whose text has no limit."""
 
 
 def refuse(reason: str, fix: str = "") -> NoReturn:
@@ -116,8 +116,8 @@ def refuse(reason: str, fix: str = "") -> NoReturn:
 def parse(data: bytes, file_bytes: int, more: Callable[[int], bytes] = _nothing) -> Parsed:
     """Parse the header at the start of `data`, the first bytes of a file of `file_bytes` bytes.
 
-    `more(n)` returns up to n further bytes, as a file's `read`. Raises Incomplete when it ends too
-    early although the file does not, BadGGUF otherwise.
+    `more(n)` returns up to n further bytes, like a file's `read`. Raises Incomplete if the bytes
+    end before the header although the file is longer, and BadGGUF for any fault of the file.
     """
     cursor = _Cursor(data, file_bytes, more)
     version, num_tensors, num_keys = _preamble(cursor)
@@ -137,7 +137,7 @@ def parse(data: bytes, file_bytes: int, more: Callable[[int], bytes] = _nothing)
 
 
 class _Cursor:
-    """A position in `data` that cannot leave it."""
+    """A position in `data` that cannot leave the file."""
 
     def __init__(self, data: bytes, file_bytes: int, more: Callable[[int], bytes]) -> None:
         self.data = data
@@ -169,7 +169,7 @@ class _Cursor:
         return int(self.number(_U64))
 
     def number(self, layout: struct.Struct) -> Any:
-        """Read one number; `data` may grow by that."""
+        """Read one number; `data` may grow by reading more of the file."""
         start = self.advance(layout.size)
         return layout.unpack_from(self.data, start)[0]
 
@@ -181,7 +181,7 @@ class _Cursor:
         return self.data[start : start + length]
 
     def skip_strings(self, count: int, what: str) -> None:
-        """Move over `count` strings; one tight loop, because vocabularies are long."""
+        """Move over `count` strings in one tight loop, because vocabularies are long."""
         data, position, read = self.data, self.position, _U64.unpack_from
         for _ in range(count):
             if position + 8 > len(data):

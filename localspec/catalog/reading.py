@@ -1,7 +1,7 @@
 """Estimates a token's time from the bytes read on each device and their bandwidths. Pure.
 
-Decoding reads every weight that a token needs once. In a mixture of experts that is all attention
-but few experts; so on a GPU that is too small for both, experts are what may stay on the CPU.
+Decoding reads every weight that a token needs once. A mixture of experts needs all of attention but
+few experts. On a GPU that is too small for both, the experts are therefore left on the CPU.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from localspec.catalog.memory import Outline
 from localspec.catalog.parts import Layout
 
 BYTES_PER_SECOND = {"cpu": 50e9, "gpu": 500e9, "remote": 500e9}
-"""Defaults where nothing is known: two channels of DDR5-5600 give llama.cpp a little more than
-half of their 90 GB/s, and consumer GPUs have 300 to 1,000 GB/s."""
+"""Defaults where the bandwidth is unknown. With two channels of DDR5-5600 llama.cpp reaches a
+little more than half of their 90 GB/s; consumer GPUs have 300 to 1,000 GB/s."""
 
 
 def bytes_by_device(outline: Outline, layout: Layout) -> dict[str, int]:
@@ -38,8 +38,8 @@ def bytes_by_device(outline: Outline, layout: Layout) -> dict[str, int]:
 def seconds(outline: Outline, layout: Layout, devices: Sequence[Device]) -> float:
     """A lower bound of a token's time in seconds, good enough to compare plans.
 
-    Transfers between GPU and host are left out: two for each layer that is split, some 30
-    microseconds each, 3 ms of 48 layers.
+    Transfers between GPU and host are left out: two for each split layer, some 30 microseconds
+    each, which makes 3 ms for 48 layers.
     """
     known = {device.name: device for device in devices}
     total = 0.0

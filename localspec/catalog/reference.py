@@ -16,9 +16,9 @@ _IN_REPO = ("resolve/", "blob/", "raw/")
 
 
 class Reference(NamedTuple):
-    """A repository of the Hub, with a file, a quantization, or "" for the best one.
+    """A repository of the Hub, and the wanted file or quantization; "" stands for the best one.
 
-    With a `url` it is that one file and no repository.
+    If `url` is set, the reference is that one file and no repository.
     """
 
     repo: str
@@ -59,7 +59,7 @@ def _in_hub(path: str, text: str) -> Reference:
             if inside.startswith(page):
                 inside = inside.removeprefix(page).partition("/")[2]
         wanted = "" if inside.startswith("tree/") else urllib.parse.unquote(inside)
-    wanted = "" if wanted.lower() == "latest" else wanted  # as Ollama writes the usual one
+    wanted = "" if wanted.lower() == "latest" else wanted  # Ollama's word for the usual one
     known = _PART.fullmatch(owner) and _PART.fullmatch(repo)
     if not known or (wanted and not (_FILE.fullmatch(wanted) or _LABEL.fullmatch(wanted))):
         raise _unclear(text)

@@ -40,7 +40,8 @@ class Model:
     """One name of the registry. `path` is None while a model of the catalog is not pulled.
 
     `file` is the name in the models directory; `path` is where its bytes are, links resolved.
-    `projector` is the file that makes vectors of images for it, and why none is used.
+    `projector` is a pair: the file that makes vectors of images for the model, and the reason why
+    none is used.
     """
 
     name: str
@@ -68,7 +69,7 @@ class Model:
 
 @dataclass(frozen=True, slots=True)
 class Resolved:
-    """The files a worker loads: `draft_path` is None when the model has no draft yet."""
+    """The files that a worker loads; `draft_path` is None while the model has no draft."""
 
     name: str
     target_path: Path
@@ -86,7 +87,7 @@ class Skipped:
 
 @dataclass(frozen=True, slots=True)
 class _Found:
-    """A model file found by a scan; `target` is where its links lead."""
+    """A model file found by a scan; `target` is the file that its links lead to."""
 
     target: Path
     status: tuple[int, float]
@@ -103,7 +104,7 @@ class Registry:
         self.directory = directory
 
     def resolve(self, name: str) -> Resolved:
-        """The files for a model's name. Raises UnknownModel, with the nearest names."""
+        """The files for a model's name. Raises UnknownModel, which suggests the nearest names."""
         known = self._by_name()
         model = self._find(name, known)
         if model.path is None:
@@ -116,7 +117,7 @@ class Registry:
         return Resolved(model.name, model.path, draft.path if draft else None, model.draft)
 
     def find(self, name: str) -> Model:
-        """The model of that name or alias, installed or not. Raises UnknownModel."""
+        """The model with this name or alias, installed or not. Raises UnknownModel."""
         return self._find(name, self._by_name())
 
     def models(self) -> list[Model]:
@@ -124,7 +125,7 @@ class Registry:
         return sorted(self._by_name().values(), key=lambda model: (not model.installed, model.name))
 
     def skipped(self) -> list[Skipped]:
-        """Files that look like models and cannot be used."""
+        """Files that look like models but cannot be used."""
         found, skipped = self._scan()
         names = _claimed(found)
         for file in sorted(found.keys() - names.values()):
@@ -141,7 +142,7 @@ class Registry:
     def adapters(
         self, model: Model, table: Mapping[str, Mapping[str, float]], folder: Path
     ) -> list[Adapter]:
-        """The LoRA adapters of a model that is here, by `[models.adapters]` and beside it.
+        """The LoRA adapters of an installed model, from `[models.adapters]` and from beside it.
 
         Raises ConfigError, BadGGUF.
         """
@@ -176,14 +177,14 @@ class Registry:
             ) from error
 
     def head(self, target: Path, *, complete: bool = True) -> tuple[DraftHead | None, str]:
-        """The draft head for the model in that file, or why none here fits; "" without any. Blocks.
+        """The draft head for the model in a file, or why none fits; "" if there is none. Blocks.
 
-        Files beside it come before what is shipped, and that before layers inside of the target.
-        A head to be loaded has to be `complete`; to name it takes no second (`draft_heads.find`).
-        Raises BadGGUF for the target.
+        Files beside the model come first, then shipped heads, then layers inside the target. Only
+        a `complete` head can be loaded; without that the search is a second faster, which suffices
+        to name the head (`draft_heads.find`). Raises BadGGUF for the target.
         """
         beside = sorted((self.directory / "heads").glob("*.gguf"))
-        if target.parent != self.directory:  # which a link in it leads to
+        if target.parent != self.directory:  # the directory has a link to the target
             beside += sorted(target.parent.glob("*.gguf"))
             beside += sorted((target.parent / "heads").glob("*.gguf"))
         here = [path for path in self._files() if _is_gguf(path)]
@@ -196,17 +197,17 @@ class Registry:
         return found, why
 
     def projector(self, target: Path) -> tuple[str, str]:
-        """The projector of images for the model in that file, and why none is used; "" without one.
+        """The projector of images for the model in a file, and why none is used; "" without any.
 
         Blocks.
         """
         try:
             return projectors.find(target, self.directory)
-        except (BadGGUF, OSError):  # of the target, which is refused when it is loaded
+        except (BadGGUF, OSError):  # a fault of the target, which is reported when it is loaded
             return "", ""
 
     def attach(self, name: str, draft: str | None) -> None:
-        """Make `draft` propose for `name` from now on; None detaches. Raises OSError."""
+        """Make `draft` draft for `name` from now on; None detaches. Raises OSError, ConfigError."""
         attached = {key: value for key, value in self.drafts().items() if key != name}
         if draft is not None:
             attached[name] = draft
@@ -257,7 +258,7 @@ class Registry:
         )
 
     def _refuse_skipped(self, name: str, wanted: str) -> None:
-        """Raise UnknownModel where a file of that name is here and cannot be a model."""
+        """Raise UnknownModel if a file of that name is here but cannot be a model."""
         for file, reason in ((each.file, each.reason) for each in self.skipped()):
             if wanted in {_normal(file), file.lower()}:
                 raise UnknownModel(
@@ -334,7 +335,7 @@ def _is_gguf(path: Path) -> bool:
 
 
 def _no_model(name: str, target: Path, size_bytes: int, modified: float) -> str:
-    """The reason why a file is no model: a projector by its name, or by what it says of itself."""
+    """The reason why a file is no model, by name, declared kind and header; "" if it is."""
     if adapters.is_adapter(target):
         return "it is a LoRA adapter for none of the models here"
     read = filenames.read(name)
@@ -344,7 +345,7 @@ def _no_model(name: str, target: Path, size_bytes: int, modified: float) -> str:
 
 @functools.lru_cache(maxsize=256)
 def _unsound(target: Path, _size_bytes: int, _modified: float) -> str:
-    """The reason why a header is no model's, cached until the file changes."""
+    """The reason why a header is not a model's; cached until the file changes."""
     try:
         header.read(target)
     except BadGGUF as error:
@@ -364,13 +365,13 @@ def _without_tuning(entry: Entry | None) -> tuple[str, ...]:
 
 
 def _of_repository(short: entries.Short, aliases: Mapping[str, Model]) -> Model | None:
-    """The model fetched from that repository, in that quantization if one is named."""
+    """The model fetched from that repository, in its quantization if `short` names one."""
     repo = short.repository.lower()
     return aliases.get(f"{repo}:{short.quantization.lower()}" if short.quantization else repo)
 
 
 def _claimed(found: Mapping[str, _Found]) -> dict[str, str]:
-    """Model name to file name: the catalog's files first, then each file under its own stem."""
+    """The file of each model name: the catalog's files first, then each file by its own stem."""
     claimed = {
         name: entry.installed_file
         for name, entry in entries.load().items()

@@ -48,8 +48,8 @@ class _Listed(msgspec.Struct):
 class Repository(msgspec.Struct, frozen=True):
     """A repository: its models, smallest first, its licence, and whether access is restricted.
 
-    `others` maps its GGUF files that are no models to their kinds; `projectors` and `heads` (of
-    drafts) are some of these.
+    `others` maps its GGUF files that are no models to their kinds. `projectors` and `heads` (draft
+    heads) list some of these files.
     """
 
     name: str
@@ -87,7 +87,7 @@ def look(name: str) -> Repository:
     ]
     models, others = sort(files)
     if models and not any(model.plain for model in models):
-        # Their names would suit draft heads too; the Hub has read one of the headers.
+        # Their names would suit draft heads too, but the Hub has read the header of one of them.
         what = NOT_ARCHITECTURES.get(listed.gguf.architecture if listed.gguf else "")
         if what:
             others |= {file.path: what for model in models for file in model.files}
@@ -110,7 +110,10 @@ def _without_model(name: str, others: dict[str, str]) -> PullError:
 
 
 def search(word: str) -> list[Hit]:
-    """Repositories with GGUF files named like `word`, most fetched first. Raises PullError."""
+    """Repositories with GGUF files whose names match `word`, most downloaded first.
+
+    Raises PullError.
+    """
     query: dict[str, Any] = {"search": word, "filter": "gguf", "sort": "downloads", "direction": -1}
     encoded = urllib.parse.urlencode({**query, "limit": SEARCHED})
     hits = _request(

@@ -1,7 +1,8 @@
 """Rules for the keys of a GGUF: llama.cpp may refuse a file that passes, but does not abort.
 
 Each rule stands for an assertion or an out-of-range access of the native loader that a file can
-reach; the loader's own clean refusals (an unknown architecture, a missing tensor) are left to it.
+cause. Faults that the loader refuses cleanly (an unknown architecture, a missing tensor) are left
+to the loader.
 """
 
 from __future__ import annotations
@@ -15,11 +16,11 @@ from localspec.catalog.reader import BOOL, FLOAT32, INT32, STRING, UINT32, Array
 
 MAX_LAYERS = 512  # LLAMA_MAX_LAYERS
 MAX_EXPERTS = 1024  # LLAMA_MAX_EXPERTS
-MAX_NUMBER = (1 << 31) - 1  # the loader keeps sizes in signed 32-bit numbers in places
+MAX_NUMBER = (1 << 31) - 1  # in places the loader keeps sizes in signed 32-bit numbers
 ROPE_SCALINGS = ("none", "linear", "yarn", "longrope")
 MAX_TOKEN_BYTES = 4096
 """Limit of one token's text: runs of blanks and dashes in real vocabularies have some hundred
-bytes. Texts of an answer, and a template's bos_token, are multiples of it."""
+bytes. The texts of an answer, and a template's bos_token, can be many times as long as a token."""
 MAX_ARCHITECTURE_BYTES = 64
 NOT_WEIGHTS = {"I8", "I16", "I32", "I64", "F64", "Q8_1", "Q8_K"}  # tables and intermediates
 _LAYER = re.compile(r"blk\.(\d{1,4})\.")
@@ -58,7 +59,7 @@ def check(parsed: Parsed) -> None:
 
 
 def check_head(parsed: Parsed) -> None:
-    """Raise BadGGUF with the first rule that a draft head breaks."""
+    """Raise BadGGUF with the first rule that a draft head breaks, which need be no whole model."""
     for rule in _RULES:
         if rule not in {_is_one_whole_model, has_layers_of_its_own}:
             rule(parsed)
@@ -86,7 +87,7 @@ def _is_one_whole_model(parsed: Parsed) -> None:
 
 
 def _number(parsed: Parsed, name: str, default: int | None = None) -> int:
-    """The whole number `architecture.name`; BadGGUF when it is missing without a default."""
+    """The whole number `architecture.name`. Raises BadGGUF if it is missing and has no default."""
     key = f"{parsed.metadata['general.architecture']}.{name}"
     value = parsed.metadata.get(key, default)
     if value is None:
@@ -147,7 +148,7 @@ def _has_consistent_experts(parsed: Parsed) -> None:
     used = max(_numbers(parsed, "expert_used_count", 0))
     groups = _number(parsed, "expert_group_count", 0)
     if str(parsed.metadata["general.architecture"]).startswith("hunyuan") and count <= 1:
-        return  # the loader resets these itself
+        return  # the loader corrects these values itself
     if count > MAX_EXPERTS or used > count or (count and not used):
         refuse(f"It claims to use {used} of {count} experts.")
     if groups and groups >= count:
@@ -206,7 +207,7 @@ def _has_a_vocabulary(parsed: Parsed) -> None:
 
 
 def _can_spell_any_text(parsed: Parsed) -> None:
-    """Refuse pieces without all bytes: native code has no other way to say an unknown text."""
+    """Refuse a vocabulary of pieces that lacks bytes: native code could not spell unknown text."""
     if parsed.metadata["tokenizer.ggml.model"] not in _SPELLS_BY_BYTES:
         return
     tokens = _array(parsed, "tokenizer.ggml.tokens", STRING)
@@ -224,7 +225,7 @@ def _can_spell_any_text(parsed: Parsed) -> None:
 
 
 def has_layers_of_its_own(parsed: Parsed) -> None:
-    """Refuse a file of prediction layers (MTP, NextN) alone: it names its target's architecture."""
+    """Refuse a file of prediction layers (MTP, NextN) alone: it has its target's architecture."""
     predicting = _number(parsed, "nextn_predict_layers", 0)
     if predicting:
         first = _number(parsed, "block_count") - predicting

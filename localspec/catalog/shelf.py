@@ -37,10 +37,10 @@ def add(  # noqa: PLR0913 - what a user may say about a file, all by name
 ) -> Model:
     """Copy a GGUF into the models directory, or link to it, after checking its header.
 
-    `name` defaults to the file's own. `draft` is a model that proposes for it; the pair must be
-    able to speculate. If the model has several files, `source` is the first; they are joined. The
-    projector of images that lies beside it comes too.
-    Raises BadGGUF, BadPair, UnknownModel, ModelError, DiskFull.
+    `name` defaults to the file's own. `draft` is a model that drafts for the new one; the pair must
+    be able to speculate. If the model has several files, `source` is the first, and they are
+    joined. A projector of images beside a model of one file is taken along. Raises BadGGUF,
+    BadPair, UnknownModel, ModelError, PullError, DiskFull.
     """
     parts = joining.parts(source)
     found = header.read(source) if len(parts) == 1 else None
@@ -74,7 +74,7 @@ def add(  # noqa: PLR0913 - what a user may say about a file, all by name
 def remove(name: str, directory: Path) -> int:
     """Remove a model; returns the bytes freed on the disk.
 
-    A link is removed, but not its target. Remains of an interrupted pull go too. Raises
+    A link is removed, but not its target. Remains of an interrupted pull are removed too. Raises
     UnknownModel, ModelError.
     """
     registry = Registry(directory)
@@ -101,7 +101,7 @@ def remove(name: str, directory: Path) -> int:
     if model.name in registry.drafts():
         registry.attach(model.name, None)
     if model.file is not None:
-        with contextlib.suppress(OSError):  # a stale origin names a missing file, which is harmless
+        with contextlib.suppress(OSError):  # a stale origin names a missing file and does no harm
             origins.remember(directory, model.file, None)
     return freed
 

@@ -1,4 +1,4 @@
-"""Checks which files can be models; headers are read once, and again after a change."""
+"""Checks which files can be models. A header is read once, and again after the file changes."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ class _Seen(msgspec.Struct, frozen=True, array_like=True):
 
 
 def broken(files: Sequence[Path]) -> dict[Path, str]:
-    """The files that cannot be used, with reasons.
+    """The files that cannot be used, each with the reason.
 
-    Reads no weights; results are kept in the cache.
+    Reads no weights. Results are kept in the user's cache.
     """
     known = _known()
     found = {str(file): _look(file, known.get(str(file))) for file in files}

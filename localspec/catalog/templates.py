@@ -1,6 +1,6 @@
 """Chat templates from the user's `[models.templates]`.
 
-A model's file may have no template, as those of base models, or a wrong one.
+The file of a model may have no template, as with base models, or a wrong one.
 """
 
 from __future__ import annotations
@@ -16,8 +16,7 @@ MAX_BYTES = 1024 * 1024
 """Limit of a template file in bytes; the sandbox allows a quarter of it in characters."""
 
 CHATML = "chatml"
-"""The word that selects the built-in ChatML template, the most common format, instead of a
-file."""
+"""The word that selects the built-in ChatML template, the most common format, instead of a file."""
 
 _CHATML = (
     "{% for message in messages %}<|im_start|>{{ message.role }}\n{{ message.content }}<|im_end|>\n"
@@ -30,7 +29,7 @@ REMEDY = "[models.templates] in config.toml can give it one"
 
 
 def given(names: Iterable[str], table: Mapping[str, str], folder: Path) -> str | None:
-    """The template for a model with these names; None where no line of the table matches.
+    """The template for a model with these names; None if no line of the table matches.
 
     A line maps a name or a pattern (* is any text) to a file's path relative to `folder`; exact
     names go before patterns. Raises ConfigError.

@@ -1,7 +1,8 @@
 """A file being fetched: `<file>.partial`, its progress reports and its errors.
 
-A partial file is always a prefix of the file, whichever source sent it, so that any source can go
-on where another stopped. It is also its own lock: a process that extends it holds an flock on it.
+A partial file is always a prefix of the whole file, whichever source sent it, so any source can
+continue where another stopped. The file is also its own lock: a process that extends it holds an
+flock on it.
 """
 
 from __future__ import annotations
@@ -55,7 +56,7 @@ class NoAnswer(Exception):
 
 
 class Partial:
-    """The prefix of `entry.file` that is here already. One owner at a time, one thread."""
+    """The prefix of `entry.file` that is here already. For one owner and one thread at a time."""
 
     def __init__(
         self,
@@ -108,7 +109,7 @@ class Partial:
         self._report_progress("downloading", min(extra_bytes, self.missing_bytes))
 
     def restart(self) -> None:
-        """Discard all bytes: they are not the file's."""
+        """Discard all bytes, which are not those of the wanted file."""
         self._file.seek(0)
         self._file.truncate()
         self._digest = hashlib.sha256()
@@ -117,7 +118,7 @@ class Partial:
     def commit(self, destination: Path) -> None:
         """Rename the complete file to `destination`.
 
-        After a wrong checksum it discards all bytes and raises ChecksumMismatch.
+        A wrong checksum discards all bytes. Raises ChecksumMismatch, DiskFull, PullError.
         """
         found = self._digest.hexdigest()
         if self.entry.sha256 and found != self.entry.sha256:
@@ -147,7 +148,7 @@ class Partial:
             self._file.close()
 
     def _report_progress(self, stage: Stage, extra_bytes: int = 0) -> None:
-        # Bytes of a wheel were reported while it grew; they are not taken back while it is read.
+        # Bytes of a wheel are reported while it grows, and not taken back while it is read.
         self._reported = max(self._reported, self.num_bytes + extra_bytes)
         step = Step(self.entry.name, stage, self._reported, self.entry.size_bytes, self.source)
         self._report(step)
@@ -182,7 +183,7 @@ def _open_locked(path: Path, wait: Callable[[], None]) -> int:
             except BlockingIOError:
                 wait()
                 fcntl.flock(handle, fcntl.LOCK_EX)
-            # The owner before us may have given the file its final name meanwhile.
+            # The previous holder of the lock may have given the file its final name meanwhile.
             if path.exists() and os.path.samestat(path.stat(), os.fstat(handle)):
                 return handle
         except BaseException:
@@ -203,7 +204,7 @@ def disk_error(error: OSError, path: Path, missing_bytes: int) -> PullError:
 
 @contextlib.contextmanager
 def building(directory: Path, wait: Callable[[], None]) -> Iterator[None]:
-    """Hold the lock for building files out of those in `directory`; one process at a time."""
+    """Hold the lock for building files in `directory`, which one process at a time can have."""
     handle = os.open(directory, os.O_RDONLY | os.O_CLOEXEC)
     try:
         try:

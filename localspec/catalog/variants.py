@@ -22,19 +22,19 @@ TARGET_ORDER = (
     *("UD-IQ1_M", "IQ1_M", "UD-IQ1_S", "IQ1_S", "UD-TQ1_0", "TQ1_0", "Q1_0"),
 )
 """Four bits first: they lose little, and decoding reads every bit for each token. Then better
-quantizations, then smaller ones for where those do not fit."""
+quantizations, then smaller ones in case those do not fit."""
 DRAFT_ORDER = ("Q4_0", "Q4_K_M", "Q4_K_S", "IQ4_XS", "Q5_K_M", "Q8_0")
-"""A draft is worth its speed: INT4 before all others."""
+"""A draft's worth is its speed, so INT4 comes before all others."""
 
 _HEAD_SHARE = 0.5
-"""A file may be a draft head if it has less than this share of a model's bytes: heads have a
-thirtieth, and a model with its head inside is larger than one without."""
+"""A file that may be a draft head is one if it has less than this share of a model's bytes: heads
+have a thirtieth, and a model with its head inside is larger than one without."""
 MEMORY_FACTOR = 1.15
 """Free memory must be this multiple of the weights; the rest is for KV and scratch."""
 
 
 class File(NamedTuple):
-    """One file of a repository, and the SHA-256 that the Hub lists for it; "" if it lists none."""
+    """One file of a repository. `sha256` is the Hub's listed digest, "" if it lists none."""
 
     path: str
     size_bytes: int
@@ -46,7 +46,7 @@ _PROJECTORS = ("F16", "BF16", "Q8_0")
 
 
 class Variant(NamedTuple):
-    """One model of a repository: its quantization, "" where the name has none, and its parts.
+    """One model of a repository: its quantization ("" if its name has none), and its parts.
 
     `plain` is False for a name that would also suit a draft head or an adapter.
     """
@@ -93,7 +93,7 @@ def sort(files: Iterable[File]) -> Sorted:
     whole = {path: group for path, group in groups.items() if _complete(group)}
     foldered = {path: filenames.folder(path) for path in whole}
     if all(foldered[path] for path, group in whole.items() if not group[0][0].other):
-        # If every model is in such a folder, the folder tells nothing.
+        # If every model is in such a folder, the folders tell nothing.
         foldered = dict.fromkeys(whole, "")
     others = {
         name.path: name.other or filenames.INCOMPLETE
@@ -125,9 +125,9 @@ def sort(files: Iterable[File]) -> Sorted:
 
 
 def projector(files: Iterable[File]) -> File | None:
-    """The projector to fetch of those that a repository has: one of 16 bits, else of 8.
+    """The projector to fetch from those of a repository: one of 16 bits if possible, then of 8.
 
-    It is small beside its model, and what an image looks like depends on it.
+    It is small beside its model, and its precision decides how well the model sees an image.
     """
 
     def rank(file: File) -> tuple[int, int]:
@@ -139,7 +139,7 @@ def projector(files: Iterable[File]) -> File | None:
 
 
 def _complete(group: Sequence[tuple[Name, File]]) -> bool:
-    """Whether each part of a model is there exactly once."""
+    """Whether every part of a model is there exactly once."""
     parts = sorted(name.part for name, _ in group)
     count = max(name.parts for name, _ in group) or len(parts)
     return parts == [*range(1, count + 1)] and (len(parts) > 1 or not group[0][0].cut)
@@ -160,9 +160,9 @@ def _too_small(unsure: Variant, models: Sequence[Variant]) -> bool:
 def choose(
     found: Sequence[Variant], wanted: str, room_bytes: int, order: Sequence[str] = TARGET_ORDER
 ) -> Choice:
-    """The file `wanted` by quantization or name; if empty, the first of `order` that fits.
+    """The variant that `wanted` names; if it is empty, the first of `order` that fits.
 
-    Raises PullError if there is no such file, or none fits into `room_bytes`.
+    Raises PullError if there is no such variant, or none fits into `room_bytes`.
     """
     if wanted:
         return Choice(_named(found, wanted), "as you asked for")
@@ -189,7 +189,7 @@ def choose(
 
 
 def _named(found: Sequence[Variant], wanted: str) -> Variant:
-    """Variants that match a file name, a quantization or its beginning ("Q4"), ignoring case."""
+    """The variant that matches a file name, a quantization or its beginning ("Q4"), in any case."""
     lower = wanted.lower()
     plain = sorted(found, key=lambda each: not each.plain)
     for fits in (_is_file, _is_label, _is_label_of_another):
@@ -218,7 +218,7 @@ def _is_label(variant: Variant, wanted: str) -> bool:
 
 
 def _is_label_of_another(variant: Variant, wanted: str) -> bool:
-    """Whether it is the label without unsloth's prefix "UD-", which is often left out."""
+    """Whether they are equal without unsloth's prefix "UD-", which users often leave out."""
     return variant.label.lower().removeprefix("ud-") == wanted.removeprefix("ud-")
 
 

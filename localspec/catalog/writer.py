@@ -1,6 +1,7 @@
-"""Writes GGUF headers of files that LocalSpec makes itself.
+"""Writes headers of the GGUF files that LocalSpec makes itself.
 
-The format is what `reader.parse` reads: version 3, little-endian, tensors one behind the other.
+The format is the one that `reader.parse` reads: version 3, little-endian, tensors one after the
+other.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from localspec.catalog.reader import (
 _IDS = {kind.name: number for number, kind in BY_ID.items()}
 
 Metadata: TypeAlias = Mapping[str, str | int | float | bool | list[str] | list[int]]
-"""Values by key. Whole numbers become UINT32, those of an array INT32, fractions FLOAT32."""
+"""Values by key. Integers become UINT32, integers in a list INT32, floats FLOAT32."""
 
 
 class Tensor(NamedTuple):
@@ -49,9 +50,9 @@ class Tensor(NamedTuple):
 
 
 def header(metadata: Metadata, tensors: Sequence[Tensor]) -> bytes:
-    """Everything before the first tensor's data, padded to where that begins.
+    """Everything before the first tensor's data, padded to where these data begin.
 
-    Each tensor's data is followed by `padding`.
+    The caller writes each tensor's data, followed by `padding`.
     """
     return assemble({key: _value(value) for key, value in metadata.items()}, tensors)
 
@@ -59,7 +60,7 @@ def header(metadata: Metadata, tensors: Sequence[Tensor]) -> bytes:
 def assemble(
     values: Mapping[str, bytes], tensors: Sequence[Tensor], alignment: int = DEFAULT_ALIGNMENT
 ) -> bytes:
-    """The header, from metadata values that are bytes already, each preceded by its type."""
+    """The header, from encoded metadata values, each of which begins with its GGUF type."""
     parts = [b"GGUF", struct.pack("<IQQ", 3, len(tensors), len(values))]
     for key, value in values.items():
         parts += [_string(key), value]
@@ -77,7 +78,7 @@ def assemble(
 
 
 def packed(value: Value, kind: int) -> bytes:
-    """The bytes of a value that `reader.parse` found, and its GGUF type."""
+    """The GGUF type and the bytes of a value that `reader.parse` found."""
     if isinstance(value, Array):
         return struct.pack("<IIQ", ARRAY, value.element_type, value.count) + value.raw
     if isinstance(value, str):

@@ -1,1 +1,1 @@
-"""Programs of `bench/` that need the engine: each measures in a process of its own, and may die."""
+"""Programs of `bench/` that need the engine: each measures in its own process, which may crash."""

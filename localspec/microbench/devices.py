@@ -1,7 +1,7 @@
-"""The process that says what the build is: `python -m localspec.microbench.devices`.
+"""Describes the installed build of llama.cpp: `python -m localspec.microbench.devices`.
 
-A broken build or driver may die here, alone. Standard output carries one JSON object, the `Build`
-of `bench/proof.py`.
+A broken build or driver crashes only this process. Standard output carries one JSON object, the
+`Build` of `bench/proof.py`.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ import msgspec
 
 
 def main() -> int:
-    """List and say it: the exit code."""
-    # Native code prints to descriptor 1 when it likes; our answer keeps a descriptor of its own.
+    """Write the description; returns the exit code."""
+    # Native code may print to descriptor 1 at any time; our answer gets a descriptor of its own.
     answer = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)
     from localspec.engine.llama import devices, library  # noqa: PLC0415 - it loads what may print or die

@@ -1,4 +1,4 @@
-"""Measures a token of a feature head on this host, with a head of random numbers."""
+"""Measures the time of a feature head's token on this host, with a head of random weights."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ _KIND = FORMATS["q4_0"]
 
 
 def token_ms(width: int, threads: int) -> float | None:
-    """Milliseconds of a head token for states of `width`; None where these make no whole blocks.
+    """Milliseconds of a head's token for states of `width`; None if they make no whole blocks.
 
-    Nothing else takes its weights out of the caches meanwhile, as a target on a device does not.
+    The weights stay in the caches, because nothing else runs: so it is beside a target on a device.
     """
     if width % _KIND.weights:
         return None
@@ -39,7 +39,7 @@ def token_ms(width: int, threads: int) -> float | None:
 
 
 def _random(products: Products, width: int, outputs: int) -> Stored:
-    """Numbers as weights are, where native code may take them as they lie."""
+    """Random weights, aligned so that native code can use them in place."""
     numbers = np.random.default_rng(width + outputs).standard_normal((outputs, width))
     made = products.quantized((numbers / width**0.5).astype(np.float32), _KIND)
     memory = np.empty(made.data.nbytes + _ALIGNED_BYTES, np.uint8)

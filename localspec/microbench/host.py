@@ -54,19 +54,19 @@ from localspec.types import (
 
 ROWS = 8
 VOCABULARY = 151_936
-"""Rows and width of the logits of one round: eight of Qwen2.5's."""
+"""Rows and width of the logits of one round: eight rows of Qwen2.5's vocabulary."""
 
 WAYS = {
     "greedy": (SamplingParams(temperature=0.0), 0.3),
     "sampled": (SamplingParams(temperature=0.8, top_k=40), 1.0),
 }
-"""How tokens are chosen, and the milliseconds that a round of each is meant to stay under."""
+"""The ways of choosing tokens, each with the milliseconds that a round should stay under."""
 
 _PROMPT_TOKENS = 512
 _EDIT_EVERY = 48
-"""The answer copies the prompt with one other token in so many, so that drafts are rejected too."""
+"""The answer copies the prompt but for one token in this many, so that drafts are rejected too."""
 _PEAK = 30.0
-"""Logit of the token that comes next; all others are normal with deviation 3."""
+"""Logit of the next token; all others are normally distributed with deviation 3."""
 _WARM_ROUNDS = 20
 _DIRECT_REPEATS = 200
 
@@ -75,7 +75,7 @@ _Result = TypeVar("_Result")
 
 
 class _Stopwatch:
-    """Seconds by part of the round that is under way, and a clock to which forwards add theirs."""
+    """Seconds of the current round by part, and a clock to which forwards add pretended time."""
 
     def __init__(self) -> None:
         self.seconds: defaultdict[str, float] = defaultdict(float)
@@ -99,13 +99,13 @@ class _Stopwatch:
 
 
 class _Prepared:  # and a `Waiting`
-    """A `Backend` whose logits lie ready: after any row of `text` the next token is the likeliest.
+    """A `Backend` with prepared logits: after any row of `text` the next token is the likeliest.
 
     Args:
         text: Prompt and answer.
         vocabulary: Width of a row.
-        seconds: What a forward of so many rows pretends to take.
-        watch: Told of it.
+        seconds: The time that a forward pretends to take, by its rows.
+        watch: Its clock gets the pretended time.
     """
 
     n_slots = 1
@@ -130,7 +130,7 @@ class _Prepared:  # and a `Waiting`
         self._planted = [(0, float(row[0])) for row in self._logits]
 
     def decode(self, rows: Sequence[Row]) -> ForwardOutput:
-        """The prepared logits of the rows that want them, each with its next token planted."""
+        """The prepared logits of the rows that want them, with their next tokens the likeliest."""
         return self._watch.time("forward", self._decode, rows)
 
     def _decode(self, rows: Sequence[Row]) -> ForwardOutput:
@@ -148,12 +148,12 @@ class _Prepared:  # and a `Waiting`
         return ForwardOutput(self._logits[: len(wanting)])
 
     def truncate(self, slot: int, length: int) -> int:
-        """Nothing is remembered."""
+        """Do nothing: this backend remembers no tokens."""
         del slot
         return length
 
     def checkpoint(self, slot: int, *, lasting: bool = False) -> None:
-        """Nothing to come back to."""
+        """Do nothing: there is no state to restore."""
 
 
 @dataclass
@@ -201,7 +201,7 @@ class _TimedPolicy:
 
 @dataclass
 class _TimedDrafter:
-    """A drafter, timed. `part` is what its proposals are called."""
+    """A drafter, timed. `part` is the name of the time of its proposals."""
 
     drafter: Drafter
     watch: _Stopwatch
@@ -238,7 +238,7 @@ class _TimedDrafter:
 
 @dataclass
 class _TimedSession:
-    """A drafter's memory of one request, timed where it learns."""
+    """A drafter's memory of one request; its commits are timed."""
 
     session: DraftSession
     watch: _Stopwatch
@@ -255,7 +255,7 @@ class _TimedSession:
 
 
 def measure(*, rounds: int, vocabulary: int = VOCABULARY) -> dict[str, Any]:
-    """Both ways, `rounds` dearest rounds of each."""
+    """The figures of `HostPath`: `rounds` of the dearest rounds each way, and undrafted ones."""
     ways = {
         name: {"limit_ms": limit_ms, **_way(sampling, rounds, vocabulary)}
         for name, (sampling, limit_ms) in WAYS.items()
@@ -268,7 +268,7 @@ def measure(*, rounds: int, vocabulary: int = VOCABULARY) -> dict[str, Any]:
 
 
 def _undrafted(route: str, rounds: int, vocabulary: int) -> dict[str, float]:
-    """Rounds of one row between a device's forwards, of a text that says nothing twice."""
+    """Rounds of one row between a device's forwards, with a text that repeats nothing."""
     watch = _Stopwatch()
     length = _PROMPT_TOKENS + _WARM_ROUNDS + 2 * rounds
     text = np.random.default_rng(2).permutation(vocabulary)[:length].tolist()
@@ -302,7 +302,7 @@ def _way(sampling: SamplingParams, rounds: int, vocabulary: int) -> dict[str, An
 
 
 def _text(length: int, vocabulary: int) -> list[Token]:
-    """A prompt, and an answer that goes on copying it with a few other tokens."""
+    """A prompt, and an answer that continues by copying it with some other tokens."""
     random = np.random.default_rng(1)
     prompt: list[Token] = random.integers(0, vocabulary, _PROMPT_TOKENS).tolist()
     text = (prompt * (length // _PROMPT_TOKENS + 1))[:length]
@@ -313,12 +313,12 @@ def _text(length: int, vocabulary: int) -> list[Token]:
 
 
 def _target_seconds(rows: int) -> float:
-    """Flat to `ROWS` and dear beyond, so that a round is worth filling and no more."""
+    """Seconds of a forward: flat up to `ROWS` and dear beyond, so that rounds have `ROWS` rows."""
     return 0.02 if rows <= ROWS else 0.02 * rows / 2
 
 
 def _draft_seconds(_rows: int) -> float:
-    """As dear as the target: the drafter is there and looked at, and not worth asking."""
+    """Seconds of a draft's forward, as dear as the target's: it is considered, but never asked."""
     return 0.02
 
 
@@ -327,7 +327,7 @@ def _a_word(_token: Token) -> bytes:
 
 
 def _engine(target: _Prepared, watch: _Stopwatch) -> Engine:
-    """The engine of one session, with every source of drafts, on a machine that is known."""
+    """The engine of one session, with lookup and a draft model, on a machine of known costs."""
     costs = Costs()
     for rows in POINTS * 3:
         costs.measured(rows, _target_seconds(rows))
@@ -350,7 +350,7 @@ def _engine(target: _Prepared, watch: _Stopwatch) -> Engine:
 def _rounds(
     engine: Engine, sampling: SamplingParams, text: list[Token], rounds: int, watch: _Stopwatch
 ) -> Iterator[tuple[float, dict[str, float]]]:
-    """Seconds of the host, in all and by part, in `rounds` rounds of which all `ROWS` were kept."""
+    """Host seconds, in all and by part, of `rounds` rounds in which all `ROWS` rows were kept."""
     _admit(engine, sampling, text, SPECULATING)
     done = 0
     finished = False
@@ -364,7 +364,7 @@ def _rounds(
 
 
 def _step(engine: Engine, watch: _Stopwatch) -> tuple[float, list[StepOutput]]:
-    """Seconds of a step besides its forward, and what it gave; its parts are in `watch`."""
+    """Seconds of a step besides its forward, and its outputs; `watch` has the parts' times."""
     watch.seconds.clear()
     began = time.perf_counter()
     advances = engine.step()
@@ -372,7 +372,7 @@ def _step(engine: Engine, watch: _Stopwatch) -> tuple[float, list[StepOutput]]:
 
 
 def _admit(engine: Engine, sampling: SamplingParams, text: list[Token], route: str) -> None:
-    """A session that is going to say the text behind the prompt."""
+    """Admit a session whose answer will be the rest of `text` after the prompt."""
     engine.admit(
         Request(
             id="host",
@@ -390,7 +390,7 @@ def _admit(engine: Engine, sampling: SamplingParams, text: list[Token], route: s
 def _verification(
     target: _Prepared, sampling: SamplingParams, text: list[Token]
 ) -> dict[str, list[float]]:
-    """Verification and commit, called directly on one kept draft."""
+    """Times of verification and of certainties, called directly on one draft that is kept."""
     start = _PROMPT_TOKENS
     logits = target.decode([Row(text[start + i], start + i, 0, True) for i in range(ROWS)]).logits
     signals = [Signal("lookup", 0, 0.5)] * (ROWS - 1)
@@ -407,7 +407,7 @@ def _verification(
             row.certainty()
         verify.append(judged - began)
         look.append(time.perf_counter() - judged)
-        assert len(verdict.accepted) == len(draft)  # noqa: S101 — otherwise less would be measured
+        assert len(verdict.accepted) == len(draft)  # noqa: S101 - otherwise less would be measured
     return {"verification": verify, "certainty": look}
 
 

@@ -1,11 +1,11 @@
 """LocalSpec's own kernels, tried where compiled: `python -m localspec.microbench.kernels`.
 
-A compiler may get them wrong. Of each format that is theirs a small product of some rows, together
-and in batches, must have the bits of those rows alone, and be what llama.cpp's own kernels say;
-whole numbers do not vary, sums of floats may in their last bits. With AMX llama.cpp's own kernels
-for tiles are tried as well, which compute prompts there: they must say what plain ones do. With
-`--worth` it is timed how much ours save, as well. Standard output carries one JSON object, the
-`Tried` of `bench/kernels.py`.
+A compiler may miscompile them. For each format of theirs, small products of some rows, together and
+in batches, must have the bits of these rows alone. They must also agree with llama.cpp's own
+kernels: sums of integers exactly, sums of floats up to their last bits. With AMX llama.cpp's
+kernels for tiles, which compute prompts there, are tried too and must agree with those for plain
+weights. With `--worth` the time that our kernels save is measured as well. Standard output carries
+one JSON object, the `Tried` of `bench/kernels.py`.
 """
 
 from __future__ import annotations
@@ -23,21 +23,21 @@ from localspec.engine.llama.products import FORMATS, Products, Weights, activati
 from localspec.types import Floats
 
 _ROWS = (1, 2, 3, 5, 8, 9, 13, 32)
-"""All that is computed at once, by any instruction set, and what is left over."""
+"""Numbers of rows that some instruction set computes at once, and some that leave a remainder."""
 _BATCHES = (2, 2, 3)
-"""As many rows as are tried at no time otherwise: those of sessions that share a forward."""
+"""Batches of rows, as of sessions that share a forward: 12 rows in all, a number not in `_ROWS`."""
 _TILED = ("q4_0", "q8_0", "q4_K", "q5_K", "q6_K", "iq4_xs")
 """The types that llama.cpp packs for the tiles of AMX."""
 _WIDTH, _OUTPUTS = 768, 32
 _CLOSE = 1e-4
-"""Of the largest output of a row."""
+"""Largest difference, relative to the largest output of a row."""
 _WORTH_ROWS = (4, 8)
 _WORTH_WIDTH, _WORTH_OUTPUTS = 1536, 2048
 _WORTH_REPEATS = 12
 
 
 def failure(library: Products, layout: Layout, name: str) -> str:
-    """A sentence; empty where every row is as it has to be."""
+    """The fault of our kernels for one format, as a sentence; "" if there is none."""
     weights = library.weights(layout, FORMATS[name], _WIDTH, _OUTPUTS)
     x = activations(_WIDTH, max(_ROWS))
     found = {rows: library.product(weights, x[:rows])[0] for rows in _ROWS}
@@ -54,7 +54,7 @@ def failure(library: Products, layout: Layout, name: str) -> str:
 
 
 def tile_failure(library: Products, name: str) -> str:
-    """A sentence; empty where products of weights in tiles are those of plain ones."""
+    """A sentence if products of weights in tiles differ from those of plain weights; else ""."""
     tiles, plain = (
         library.weights(layout, FORMATS[name], _WIDTH, _OUTPUTS) for layout in ("tiles", "plain")
     )
@@ -78,7 +78,7 @@ def _close(found: Floats, expected: Floats) -> bool:
 
 
 def difference(found: dict[int, Floats], alone: Floats, theirs: Floats) -> str:
-    """The fault of products of so many rows, or ""; `alone` and `theirs` are of single rows."""
+    """The fault of products by row count, or ""; `alone` and `theirs` are of single rows."""
     for rows, product in found.items():
         if product.tobytes() != alone[:rows].tobytes():
             return f"{rows} rows differ from each of them alone"
@@ -88,7 +88,7 @@ def difference(found: dict[int, Floats], alone: Floats, theirs: Floats) -> str:
 
 
 def worth(library: Products, layout: Layout, name: str) -> dict[int, float]:
-    """How many times as long llama.cpp's own kernels take, by rows: least of times in turns."""
+    """How many times as long llama.cpp's own kernels take, by rows: the least of times in turns."""
     weights = library.weights(layout, FORMATS[name], _WORTH_WIDTH, _WORTH_OUTPUTS)
     x = activations(_WORTH_WIDTH, max(_WORTH_ROWS))
     spans = {(rows, ours): np.inf for rows in _WORTH_ROWS for ours in (False, True)}
@@ -108,7 +108,7 @@ def _seconds(library: Products, weights: Weights, x: Floats, *, ours: bool) -> f
 
 def main() -> None:
     """As the module says."""
-    answer = os.fdopen(os.dup(1), "wb")  # native code prints to descriptor 1 when it likes
+    answer = os.fdopen(os.dup(1), "wb")  # native code may print to descriptor 1 at any time
     os.dup2(2, 1)
     library = Products(installed())
     formats = library.formats if library.kernels else []

@@ -1,11 +1,11 @@
 """Compares our kernels for the many rows of a prompt with llama.cpp's.
 
 `python -m localspec.microbench.prompts [MODEL] [--libraries DIR] [--threads N]` prints a table of
-products, as large as those of the default target, in the layout that weights have on this
-processor: billions of operations a second, two for each weight and row, by llama.cpp's kernels and
-by ours, in turns, the fastest of several. With a MODEL the same of reading a prompt of 1,500
-tokens, in tokens a second. The libraries of another build are tried with `--libraries`; those need
-no llama.cpp, and this module imports none before a MODEL is given.
+products as large as those of the default target, in the layout that weights have on this processor.
+Figures are billions of operations a second, two for each weight and row, by llama.cpp's kernels and
+by ours, in turns, the fastest of several. With a MODEL it also prints the tokens a second of
+reading a prompt of 1,500 tokens. `--libraries` tries the libraries of another build, which need no
+llama.cpp; this module imports none before a MODEL is given.
 """
 
 from __future__ import annotations
@@ -22,22 +22,22 @@ from localspec.engine.llama.kernels import NEVER, KernelInfo
 from localspec.engine.llama.products import FORMATS, Products, activations
 
 _SHAPES = ((1536, 8960), (8960, 1536))
-"""Activations and outputs of the two largest products of the default target."""
+"""Widths of the activations and of the outputs of the default target's two largest products."""
 _ROWS = (32, 64, 128, 256, 512)
-"""A short question up to the most rows of one forward."""
+"""From a short question to the most rows of one forward."""
 _TURNS = 3
 _TOKENS, _FORWARD_ROWS = 1500, 512
 
 
 class Way(NamedTuple):
-    """Kernels by name, and what lets them compute from now on."""
+    """Kernels by name, and a function that makes them compute from now on."""
 
     name: str
     use: Callable[[], None]
 
 
 def ways(kernels: KernelInfo) -> list[Way]:
-    """Those of one library that compute other numbers or at another speed."""
+    """The kernels of one library that differ in their numbers or in their speed."""
 
     def use(*, ours: bool, tiles_from: int = NEVER) -> None:
         kernels.use(ours)
@@ -53,7 +53,7 @@ def ways(kernels: KernelInfo) -> list[Way]:
 
 
 def fastest(all_: Sequence[Way], run: Callable[[], float]) -> list[float]:
-    """The least of what `run` says, each way in turns."""
+    """The least time that `run` returns for each way, with the ways in turns."""
     spans = [float("inf")] * len(all_)
     for _ in range(_TURNS):
         for at, way in enumerate(all_):
@@ -63,7 +63,7 @@ def fastest(all_: Sequence[Way], run: Callable[[], float]) -> list[float]:
 
 
 def products(library: Products) -> Iterator[tuple[str, list[float]]]:
-    """Each product by name, and billions of operations a second by each way."""
+    """Each product by name, with billions of operations a second of each way."""
     found = ways(library)
     for name, kind in FORMATS.items():
         for width, outputs in _SHAPES:
@@ -78,8 +78,8 @@ def products(library: Products) -> Iterator[tuple[str, list[float]]]:
 
 
 def reading(path: Path, threads: int) -> tuple[str, list[float]]:
-    """A prompt's name, and its tokens a second by each way."""
-    # Imported late: products of another build need no llama.cpp.
+    """The name of reading a prompt with a model, and its tokens a second of each way."""
+    # Imported here: products of another build need no llama.cpp.
     from localspec.config import Placement  # noqa: PLC0415 - see above
     from localspec.engine.llama.context import Context  # noqa: PLC0415
     from localspec.engine.llama.library import ours  # noqa: PLC0415

@@ -1,11 +1,11 @@
 """Measures forwards by their rows: `python -m localspec.microbench.staircase MODEL`.
 
-The model is measured alone, through the same `Context` that serves requests: some forwards of one
-row count in a row behind a context of so many tokens, then some of the next, until those that
-agree in rows agree in time. The first and the second of each are told apart, because a device that
-keeps a graph for one row count has to build it anew for another. Native code may die on a
-strange file, so it does that here, alone. Standard output carries one JSON object, the `Measured`
-of `bench/staircase.py`.
+The model is measured with nothing else running, through the same `Context` that serves requests.
+After a context of some tokens come several forwards of one row count, then several of the next, and
+this is repeated until forwards of one row count agree in time. The first and second forward of each
+row count are kept apart, because a device that keeps a graph for one row count has to build it anew
+for another. Native code may crash on a strange file, so only this process runs it. Standard output
+carries one JSON object, the `Measured` of `bench/staircase.py`.
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ _READ_ROWS = 512
 _SPREAD = 0.03
 """Row counts are measured again until the middle half of each lies within 3 % of its median."""
 _PATIENCE = 4
-"""Times the wanted repeats after which a noisy machine is believed."""
+"""Multiple of the wanted repeats after which a noisy machine's times are accepted."""
 _STEADY = 3
-"""Forwards of one row count in a row after the first two: these only are steady."""
+"""Forwards of one row count in a row after the first two: only these are steady."""
 
 
 def main() -> int:
-    """Measure and say it; the exit code is 0, or that of an error told on standard error."""
+    """Measure and write the result; the exit code is 0, or that of an error on standard error."""
     parser = argparse.ArgumentParser(prog="python -m localspec.microbench.staircase")
     parser.add_argument("model", type=Path)
     parser.add_argument("--rows", type=_counts, required=True, metavar="N,N")
@@ -51,7 +51,7 @@ def main() -> int:
     parser.add_argument("--threads", type=int, default=0)
     parser.add_argument("--flash-attention", choices=("auto", "on", "off"), default="auto")
     asked = parser.parse_args()
-    # Native code prints to descriptor 1 when it likes; our answer keeps a descriptor of its own.
+    # Native code may print to descriptor 1 at any time; our answer gets a descriptor of its own.
     answer = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)
     placement = Placement(
@@ -62,7 +62,7 @@ def main() -> int:
     try:
         measured = _measure(asked.model, placement, asked.rows, asked.cells, asked.repeats)
     except LocalSpecError as error:
-        print(error, file=sys.stderr)  # noqa: T201 — the starting process reads the last line
+        print(error, file=sys.stderr)  # noqa: T201 - the starting process reads the last line
         return error.exit_code
     with answer:
         answer.write(msgspec.json.encode(measured))
@@ -79,7 +79,7 @@ def _counts(text: str) -> list[int]:
 def _measure(
     path: Path, placement: Placement, rows: Sequence[int], cells: Sequence[int], repeats: int
 ) -> dict[str, Any]:
-    # Imported late: --help and bad arguments need no native library.
+    # Imported here: --help and bad arguments need no native library.
     from localspec.engine.llama.context import Context  # noqa: PLC0415 - see above
     from localspec.engine.llama.library import build_info  # noqa: PLC0415
     from localspec.engine.llama.model import Model  # noqa: PLC0415
@@ -112,17 +112,17 @@ def _measure(
 
 
 def _memory(model: Model, context: Context) -> dict[str, int]:
-    """Bytes by device and purpose: what shows where the layers are."""
+    """Bytes by device and purpose, which show where the layers are."""
     buffers = [*model.buffers, *context.buffers]
     return {f"{buffer.device} {buffer.what}": buffer.bytes for buffer in buffers}
 
 
 def _curve(context: Context, cells: int, counts: Sequence[int], repeats: int) -> dict[str, Any]:
-    """Forwards of each row count behind `cells` tokens, and how fast those were read.
+    """Forwards of each row count after `cells` tokens, and the rate at which these were read.
 
-    Where only one row count is asked for, nothing but its first forward is after another one.
+    If only one row count is asked for, only its very first forward has another one before it.
     """
-    _read(context, cells)  # the first time, kernels and memory are set up
+    _read(context, cells)  # the first reading sets up kernels and memory
     reading = _read(context, cells)
     spans = {count: _Spans() for count in counts}
     for repeat in range(1 + repeats * _PATIENCE):
@@ -141,20 +141,20 @@ def _curve(context: Context, cells: int, counts: Sequence[int], repeats: int) ->
 
 @dataclass
 class _Spans:
-    """Seconds of the forwards of one row count: after another one, the second, and all further."""
+    """Seconds of forwards of one row count: right after another one, the second, and all later."""
 
     changed: list[float] = field(default_factory=list)
     second: list[float] = field(default_factory=list)
     steady: list[float] = field(default_factory=list)
 
     def take(self, visit: Sequence[float]) -> None:
-        """Some forwards in a row, the first after another row count."""
+        """Add some forwards in a row, of which the first comes after another row count."""
         self.changed.append(visit[0])
         self.second.append(visit[1])
         self.steady += visit[2:]
 
     def stair(self, rows: int) -> dict[str, float]:
-        """As a `Stair` has it."""
+        """The figures of a `Stair`."""
         return {
             "rows": rows,
             "median_ms": 1000 * statistics.median(self.steady),
@@ -166,12 +166,12 @@ class _Spans:
 
 
 def _read(context: Context, cells: int) -> float:
-    """Fill the empty slot with `cells` tokens; seconds."""
+    """Fill the empty slot with `cells` tokens; returns the seconds that it took."""
     context.truncate(0, 0)
     began = time.perf_counter()
     for start in range(0, cells, _READ_ROWS):
         stop = min(start + _READ_ROWS, cells)
-        # The last row's logits make each forward end before the next begins, on a GPU too.
+        # The last row wants logits, so that each forward ends before the next begins, on a GPU too.
         context.decode(
             [_row(context, at, wants_logits=at == stop - 1) for at in range(start, stop)]
         )
@@ -179,7 +179,7 @@ def _read(context: Context, cells: int) -> float:
 
 
 def _forward(context: Context, cells: int, count: int) -> float:
-    """Seconds of one forward as verification makes it; forgotten afterwards."""
+    """The seconds of one forward with logits for all rows, which are removed again afterwards."""
     rows = [_row(context, at, wants_logits=True) for at in range(cells, cells + count)]
     began = time.perf_counter()
     logits = context.decode(rows).logits
@@ -195,8 +195,8 @@ def _row(context: Context, position: int, *, wants_logits: bool) -> Row:
 
 
 def _spread(seconds: Sequence[float]) -> float:
-    """The middle half of several times relative to their median; 0 for fewer than four."""
-    if len(seconds) < 4:  # noqa: PLR2004 — quartiles
+    """The middle half of some times relative to their median; 0 for fewer than four times."""
+    if len(seconds) < 4:  # noqa: PLR2004 - quartiles
         return 0.0
     lower, middle, upper = statistics.quantiles(seconds, n=4)
     return (upper - lower) / middle
