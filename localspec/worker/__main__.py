@@ -69,7 +69,7 @@ def _serve(load: Load, channel: Channel) -> int:
 
 
 def _refuse(channel: Channel, error: LocalSpecError) -> int:
-    """An orderly end of a worker that cannot serve."""
+    """Tell the supervisor why this worker cannot serve. Returns the exit code."""
     channel.send(Refused(error.code, error.message, error.fix))
     channel.send(Goodbye())
     return error.exit_code

@@ -29,7 +29,7 @@ from localspec.wire.values import Alternative, Timings, TokenLogprob, Usage
 from localspec.worker.preparation import PreparedRequest
 
 PROMPT = "prompt"
-"""The source of echoed text."""
+"""The source that is reported for echoed text."""
 
 NEVER_STARTED = "never_started"
 """The routing reason of a request that was cancelled before it was routed."""
@@ -39,9 +39,9 @@ NEVER_STARTED = "never_started"
 class Answer:
     """An admitted request. `completion_tokens` counts what plain decoding would have decoded.
 
-    A draft may be accepted beyond a stop string; those tokens are not counted, so that the count,
-    like the text, does not depend on speculation. An answer that began on another worker goes on
-    behind the tokens decided there, with its counts and times.
+    Tokens of a draft that were accepted beyond a stop string are not counted, so that the count,
+    like the text, does not depend on speculation. An answer that began on another worker continues
+    after the tokens decided there and keeps its counts and times.
     """
 
     prepared: PreparedRequest
@@ -50,7 +50,7 @@ class Answer:
     piece: Callable[[Token], bytes]
     text: AnswerText = field(init=False)
     _typed: bytes = field(init=False)
-    """The bytes of the client's typed word that no token has written yet."""
+    """The bytes of the client's half-typed word that no token has written yet."""
     completion_tokens: int = 0
     exactness: str = "standard"
     """The exactness that the worker claims: "standard" or "strict"."""
@@ -64,7 +64,7 @@ class Answer:
         self._typed = self.prepared.typed.encode()
         if so_far := self.prepared.request.so_far:
             self._go_on(so_far)
-        elif self.prepared.scored is not None:  # its prompt was read for it, and not found
+        elif self.prepared.scored is not None:  # what its own scoring read does not count
             self.session.cached_tokens = 0
             self.session.meter.admitted_at -= self.prepared.scoring_seconds
 
@@ -74,7 +74,7 @@ class Answer:
         return self.prepared.request.id
 
     def overdue(self, now: float) -> bool:
-        """Whether reading the prompt took longer than its client allows."""
+        """Whether reading the prompt has taken longer than its client allows."""
         most, meter = self.prepared.request.prompt_seconds, self.session.meter
         if most is None or self.prepared.warms or meter.first_token_at:
             return False
@@ -82,7 +82,7 @@ class Answer:
 
     @property
     def kept_tokens(self) -> int | None:
-        """Output tokens inside the text when a stop string cut it short; None for all."""
+        """The number of output tokens before the stop string that cut the text; None for all."""
         cut = self.text.stopped or not self.prepared.max_tokens
         return self.text.kept if cut else None
 
@@ -94,7 +94,7 @@ class Answer:
         return Delta(self.id, echo, [], [(len(echo), PROMPT)], self.prepared.scored or [])
 
     def reading(self, now: float) -> Reading | None:
-        """The progress of reading the prompt; None where not requested, or without news."""
+        """The progress of reading the prompt; None if not requested or not advanced."""
         request, session = self.prepared.request, self.session
         read = min(session.cached, session.n_prompt)
         if not request.tells_reading or request.so_far or read <= self._read:
@@ -103,10 +103,10 @@ class Answer:
         return Reading(self.id, read, max(0.0, now - session.meter.admitted_at))
 
     def take(self, output: StepOutput) -> Delta | None:
-        """Take a step's tokens; the event for the client, None where there is nothing to send.
+        """Take a step's tokens. Returns the event for the client, None if there is none to send.
 
-        `finish` is set when the answer is over; a stop string comes before the engine's reasons.
-        Raises GrammarError where the answer ends because its grammar gave up.
+        Sets `finish` when the answer is over; a stop string takes precedence over the engine's
+        reason. Raises GrammarError where the answer ends because its grammar gave up.
         """
         if not self.prepared.max_tokens:  # only the prompt was to be read
             self.finish = "length"
@@ -130,7 +130,7 @@ class Answer:
         )
 
     def _delta(self, part: Part, logprobs: list[TokenLogprob]) -> Delta | None:
-        """The part as an event. A stop string or a limit cuts an answer."""
+        """The part as an event; an answer that a stop string or a limit ended counts as cut."""
         ended = self.finish is not None
         cut = ended and (self.finish != "stop" or self.text.stopped)
         return self.prepared.parser.delta(part, logprobs, ended=ended, cut=cut)
@@ -157,7 +157,7 @@ class Answer:
 
     @property
     def _late(self) -> bool:
-        """Whether the deadline has passed and there is a whole line, as editors show lines."""
+        """Whether the deadline has passed and the text has a whole line; editors show lines."""
         most, meter = self.prepared.request.predict_seconds, self.session.meter
         if most is None or not self.text.has_line:
             return False
@@ -172,7 +172,7 @@ class Answer:
         likelihoods.clear()
 
     def _go_on(self, so_far: SoFar) -> None:
-        """Continue an answer of another worker: its text has gone out, its meter runs on."""
+        """Continue an answer of another worker: its text was sent, its counts and times go on."""
         self._take_tokens(so_far.tokens, so_far.sources, self.session.finish)
         self._delta(self.text.take(), [])
         self._logprobs.extend(so_far.held)
@@ -243,7 +243,7 @@ class Answer:
 
 
 def _timings(session: Session, spent: Spent, completion_tokens: int) -> Timings:
-    """llama-server's figures as llama-server computes them: the first token is the prompt's."""
+    """llama-server's figures, as it computes them: the first token's time is prompt time."""
     meter = session.meter
     prompt_n = session.n_prompt - session.cached_tokens
     prompt_ms, predicted_ms = spent.prompt_seconds * 1000, spent.decode_seconds * 1000
@@ -265,14 +265,14 @@ def _timings(session: Session, spent: Spent, completion_tokens: int) -> Timings:
 
 
 def spelled(each: Likelihood, piece: Callable[[Token], bytes], typed: bytes = b"") -> TokenLogprob:
-    """A likelihood with the bytes of its tokens, less those that the client had typed."""
+    """A likelihood with the bytes of its tokens, without those that the client had typed."""
     chosen = Alternative(each.token, behind(piece(each.token), typed), each.logprob)
     top = [Alternative(token, behind(piece(token), typed), logprob) for token, logprob in each.top]
     return TokenLogprob(chosen, top)
 
 
 def failed(id_: str, error: LocalSpecError) -> Failed:
-    """An error as it crosses to the supervisor."""
+    """An error as an event for the supervisor."""
     return Failed(id_, error.code, error.message, error.fix, error.param, error.details)
 
 

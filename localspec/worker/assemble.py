@@ -63,7 +63,10 @@ _log = logging.getLogger("localspec.worker")
 _Made = TypeVar("_Made")
 
 _TILED = "GGML_CPU_TILED_MM"
-"""Kernels for long forwards, with other bits; llama.cpp reads it once, before the first forward."""
+"""0 turns off llama.cpp's kernels for long forwards, whose bits differ from the other kernels'.
+
+llama.cpp reads the variable once, before the first forward.
+"""
 
 
 @dataclass(slots=True)
@@ -101,16 +104,16 @@ class Loaded:
         return self.switch.ready
 
     def cost_ms_by_rows(self, cells: int = 0) -> dict[int, float]:
-        """The target's measured staircase behind so many tokens."""
+        """The target's measured staircase in milliseconds, behind `cells` attended tokens."""
         return {
             rows: round(seconds * 1000, 3)
             for rows, seconds in self.profile.costs.measured_rows(cells).items()
         }
 
     def draft_ms(self, cells: int = 0) -> dict[str, float]:
-        """The cost of a drafted token, for each source that is not free; a guess at first.
+        """Milliseconds of a drafted token, for each source that is not free; an estimate at first.
 
-        Of an early exit only once it has drafted.
+        An early exit is listed only once it has drafted.
         """
         costs = self.profile.costs
         return {
@@ -121,14 +124,14 @@ class Loaded:
         }
 
     def kv(self) -> dict[str, int]:
-        """Tokens that the target's KV memory holds, and those that it has room for now."""
+        """The tokens that the target's KV memory holds, and the number it has room for now."""
         target = self.engine.target
         if not isinstance(target, Sharing):
             return {}
         return {"kv_held": sum(target.held), "kv_cells": target.kv_cells}
 
     def gpus(self) -> dict[str, int]:
-        """Free bytes of each GPU; the driver is not queried again where it had none."""
+        """Free bytes of each GPU; once the driver has reported none it is not queried again."""
         if self._has_gpus:
             found = planning.free_on_gpus()
             self._has_gpus = bool(found)
@@ -160,7 +163,7 @@ def load(command: Load, on_progress: OnProgress) -> Loaded:
 
 
 def _load_auto(command: Load, lent: Sequence[Lent], on_progress: OnProgress) -> Loaded:
-    """Load for the likelier exactness; the rest is decided while the worker is idle."""
+    """Load with the likelier exactness; which one applies is decided while the worker is idle."""
     from localspec.engine.llama.library import build_info  # noqa: PLC0415 - llama.cpp is imported late
 
     files = model_files(command)
@@ -226,7 +229,7 @@ def _load(  # noqa: PLR0913, PLR0917 - everything that a load depends on
         controller = _controller(loader, profile, shape, layout_of(target, shape), sources)
         engine = _engine(loader, loaded, sources, controller)
         measuring = Measuring(engine, profile, fresh=loaded.fresh)
-        while command.machine and measuring.advance():  # nothing may depend on when requests come
+        while command.machine and measuring.advance():  # results must not depend on timing
             on_progress("probe", 1.0)
         if command.projector:
             on_progress("images", 0.0)
@@ -275,9 +278,10 @@ def _load(  # noqa: PLR0913, PLR0917 - everything that a load depends on
 
 
 class _Target(NamedTuple):
-    """A loaded target, and how its forwards are: of the class `shape`, which is `known` or not.
+    """A loaded target and the class of its forwards, `shape`.
 
-    One whose profile is `fresh` was never measured before.
+    `known` is the class that was probed, None where `shape` is unchecked. The profile is `fresh`
+    if the target was never measured before.
     """
 
     context: Context
@@ -290,7 +294,7 @@ class _Target(NamedTuple):
 
 
 def _target(loader: Loader, unknown: Undecided | None, *, probes: bool) -> _Target:
-    """Load the target; measure one that is new as far as its first answer waits for that."""
+    """Load the target; of a new one, measure what its first answer has to wait for."""
     target = loader.target()
     priced = loader.place.context(target, "target")
     profile = loader.profile("strict" if loader.strict else "standard")
@@ -329,9 +333,9 @@ def _engine(
 def _controller(
     loader: Loader, profile: Profile, shape: Shape, layout: Layout, sources: Mapping[str, Drafter]
 ) -> Controller:
-    """The policy that decides the rounds, by what is known and by the sizes of the files."""
+    """The policy that decides the rounds; costs not yet measured are estimated from file sizes."""
     for name, drafter in sources.items():
-        live = getattr(drafter, "live", False)  # without a file, whose size tells its cost
+        live = getattr(drafter, "live", False)  # it has no file to estimate its cost by
         if not drafter.free and not live and (ratio := loader.size_ratio(name)):
             profile.costs.expect_draft(name, ratio)
     return Controller(profile.costs, profile.acceptance, multiple=shape.multiple, layout=layout)
@@ -345,7 +349,7 @@ def _prefixes(  # noqa: PLR0913, PLR0917 - what a kept text depends on
     files: Mapping[str, PrefixFacts],
     profile: Profile,
 ) -> WorkerPrefixes:
-    """The store of texts that were read, in memory and on disk."""
+    """The prefix store, in memory and on disk."""
     found = WorkerPrefixes(
         engine,
         command.config.cache,
@@ -361,7 +365,7 @@ def _prefixes(  # noqa: PLR0913, PLR0917 - what a kept text depends on
 
 
 class _Known(NamedTuple):
-    """The vocabulary as grammars and prompts know it; `words` where the model fills in a middle."""
+    """The vocabulary as grammars and prompts need it; `words` only for a model with infill."""
 
     vocabulary: Vocabulary
     markers: Markers
@@ -369,7 +373,7 @@ class _Known(NamedTuple):
 
 
 def _known(model: Model) -> _Known:
-    """The vocabulary for grammars; takes a second for a large one."""
+    """The vocabulary for grammars and prompts; takes a second for a large one."""
     vocabulary = Vocabulary(model.n_vocab, model.piece, model.eog, model.plain_tokens)
     markers = Markers(*model.specials(), model.chat_template or "", *known_marks())
     fills_in = model.infill("pre") is not None

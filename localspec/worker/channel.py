@@ -34,8 +34,8 @@ class Channel:
     """Commands and events of one worker. `send` and `receive` belong to the engine's thread.
 
     A thread reads commands, so that a cancelled request is known between two steps and the
-    supervisor's end is noticed during one. The process then ends at once: there is no client left,
-    and the operating system frees everything.
+    supervisor's end is noticed during one. After the supervisor's end this process ends at once:
+    there is no client left, and the operating system frees everything.
     """
 
     def __init__(self, connection: socket.socket) -> None:
@@ -47,8 +47,8 @@ class Channel:
     def send(self, event: Event) -> None:
         """Write one event; waits while the supervisor is slow to read.
 
-        An event that does not fit a frame ends its own request with an error; one without a request
-        is left out.
+        An event that does not fit a frame is not sent. If it belongs to a request, that request
+        ends with an error.
         """
         try:
             packed = frames.pack(event)

@@ -25,7 +25,7 @@ def run(
     Args:
         parser: Knows the arguments.
         act: May raise LocalSpecError, OSError of a file that it writes, and KeyboardInterrupt.
-        interrupted: Said after an interrupt.
+        interrupted: Written to stderr after an interrupt.
     """
     die_with_parent()
     try:
@@ -43,7 +43,7 @@ def run(
 
 
 def require_torch(what: str) -> None:
-    """Raise ConfigError without torch; `what` needs it."""
+    """Raise ConfigError where torch is missing; its message says that `what` needs it."""
     try:
         import torch  # noqa: F401, PLC0415 - an extra
     except ImportError:
@@ -53,7 +53,10 @@ def require_torch(what: str) -> None:
 
 
 def claim(made: Path) -> None:
-    """Have the directory of a file that will be made, or raise OSError before hours of work."""
+    """Make the directory of the file `made` and check that a file can be created there.
+
+    Raises OSError now instead of after hours of work.
+    """
     paths.make_directory(made.parent, paths.MODELS_MODE)
     probe = made.with_name(f".{made.name}.{os.getpid()}.tmp")
     os.close(paths.create(probe, paths.MODEL_MODE))
@@ -62,7 +65,7 @@ def claim(made: Path) -> None:
 
 @contextmanager
 def alone(work: Path, what: str) -> Iterator[None]:
-    """Hold the lock of a directory. Raises AlreadyRunning: `what` is in it."""
+    """Hold the lock of a directory. Raises AlreadyRunning, with `what`, if it is held already."""
     with os.fdopen(paths.create(work / "lock"), "w") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)

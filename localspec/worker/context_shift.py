@@ -13,8 +13,9 @@ from localspec.wire.messages import Generate
 class Shift:
     """The context shift of one model.
 
-    `able`: its memory can forget tokens in the middle. `wanted`: by the configuration. `bos`: a
-    prompt's first token is always kept. `longest`: tokens of an answer without a limit.
+    `able`: its memory can forget tokens in the middle. `wanted`: the configuration turns it on.
+    `bos`: prompts begin with a BOS token, which is always kept. `longest`: the most tokens of an
+    answer that shifts.
     """
 
     able: bool
@@ -26,7 +27,7 @@ class Shift:
         """How many of the first tokens are kept; None where the answer ends with the context.
 
         Raises:
-            RequestError: The request asks for what this model's memory cannot do.
+            RequestError: The request asks for a shift that its text or the model does not allow.
         """
         if not (self.wanted if request.shifts is None else request.shifts):
             return None

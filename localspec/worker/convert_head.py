@@ -1,8 +1,9 @@
 """Converts published heads: `python -m localspec.worker.convert_head TARGET SOURCE HEAD`.
 
-Medusa's (FasterDecoding/Medusa) are `i.j.linear` for block j of head i and `i.n` for its output;
-Hydra's (zankner/Hydra) are `hydra_mlp.i.j.linear` and `.res_connection`, and `hydra_lm_head.i`.
-They become a file like that of a feature head, in the formats that the CPU is fast with.
+Tensors of Medusa heads (FasterDecoding/Medusa) are named `i.j.linear` for block j of head i and
+`i.n` for its output; those of Hydra heads (zankner/Hydra) `hydra_mlp.i.j.linear` and
+`.res_connection`, and `hydra_lm_head.i`. The result is a file like that of a feature head, in
+formats that are fast on the CPU.
 """
 
 from __future__ import annotations
@@ -39,9 +40,10 @@ _NAMES = ("medusa_lm_head.safetensors", "medusa_lm_head.pt", "hydra_lm_head.pt")
 
 @dataclass(slots=True)
 class Published:
-    """The heads of a file: of each its blocks by number, its output, all by "weight" and "bias".
+    """The heads of a file. `blocks[head][block]` and `outputs[head]` hold tensors by name.
 
-    A block's linear map is named "linear.weight", its residual "res_connection.weight".
+    Names in a block are "linear.weight", "linear.bias" and, for a map of the skip connection,
+    "res_connection.weight"; names in an output are "weight" and "bias".
     """
 
     kind: str
@@ -71,7 +73,7 @@ def _make(asked: argparse.Namespace) -> None:
 
 
 def _file(source: Path) -> Path:
-    """The file of heads in a directory that was fetched whole, or the file itself."""
+    """The file of heads: `source` itself, or the one in it if it is a fetched directory."""
     if not source.is_dir():
         return source
     there = [source / name for name in _NAMES if (source / name).is_file()]
@@ -84,7 +86,7 @@ def _file(source: Path) -> Path:
 
 
 def published(name: str, tensors: Mapping[str, FileTensor]) -> Published:
-    """The heads among the tensors of a file of that name. Raises ModelError."""
+    """The heads among the tensors of the file `name`. Raises ModelError."""
     hydra = any("hydra_mlp." in each for each in tensors)
     if any(_PREFIX in each for each in tensors):
         raise ModelError(
@@ -117,7 +119,7 @@ def published(name: str, tensors: Mapping[str, FileTensor]) -> Published:
 
 
 def converted(name: str, found: Published, path: Path, words: int) -> bytes:
-    """The bytes of the heads' file for the model at `path`, with so many words.
+    """The bytes of the heads' file for the model at `path`, with output rows for `words` tokens.
 
     Raises BadPair, ModelError, BadGGUF.
     """
@@ -146,9 +148,10 @@ def converted(name: str, found: Published, path: Path, words: int) -> bytes:
 
 
 def _words(model: Header, most: int) -> NDArray[np.int32]:
-    """The words to keep rows of: the first ones, which are the most frequent, and the end.
+    """The tokens whose output rows are kept: the first `most` ones, and the end of text.
 
-    A vocabulary numbers its tokens in the order in which they were merged.
+    A vocabulary numbers its tokens in the order in which they were merged, so the first ones are
+    the most frequent.
     """
     end = model.metadata.get("tokenizer.ggml.eos_token_id")
     ends = {end} if isinstance(end, int) and 0 <= end < model.vocabulary_size else set[int]()
@@ -156,10 +159,10 @@ def _words(model: Header, most: int) -> NDArray[np.int32]:
 
 
 class _Packing:
-    """The tensors of a file that is being made of one of that name, each checked.
+    """The tensors of the new file, made of those of the file `name`; each is checked.
 
-    `vocabularies` are the numbers of output rows that the target's heads may have; rows of `words`
-    are kept.
+    `vocabularies` are the numbers of output rows that the target's heads may have; only the rows
+    of the tokens `words` are kept.
     """
 
     def __init__(
@@ -208,9 +211,10 @@ class _Packing:
         shape: tuple[int, int],
         kind: str = "q8_0",
     ) -> None:
-        """Add a linear map that has to have that shape, outputs first, and its bias if it has one.
+        """Add a linear map under the name `put`, and its bias if it has one.
 
-        Of an output only rows of words are kept.
+        `shape` is the shape that it has to have: (outputs, inputs). Of a head's output only the
+        rows of `words` are kept.
         """
         if (found := self._shape(part, f"{name}.weight")) != shape:
             raise BadPair(

@@ -1,4 +1,4 @@
-"""Keeps the index of the user's folders: made while the worker is idle, anew when files change."""
+"""Keeps the index of the user's folders: built while the worker is idle, again on changes."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ from localspec.types import Token
 _log = logging.getLogger("localspec.worker")
 
 SETTLE_SECONDS = 2.0
-"""After the last event of a change, as a checkout of another branch sends many."""
+"""Wait after the latest event of a change: a checkout of another branch sends many."""
 RESCAN_SECONDS = 60.0
-"""Between two looks at folders that cannot be watched, and after one that failed."""
+"""Wait between two scans of folders that cannot be watched, and after a scan that failed."""
 WATCHED_SECONDS = 600.0
-"""And at those that are: inotify's queue overflows, and its thread can die."""
+"""Wait between two scans of watched folders: inotify's queue overflows, its thread can die."""
 _MOST_WATCHED = 4096
-"""Directories that are watched: the kernel has 8192 watches for a user by default."""
+"""The most directories that are watched: the kernel allows a user 8192 watches by default."""
 _SAMPLED_PIECES = 4096
 _SAMPLE = (
     "def naïve(x1, y2):\n    return f'{x1 + 1234}'  # 你好 -- \t\"_\"\n\n\nclass HTTPServer: ...\n"
@@ -51,20 +51,20 @@ class Tokenizer(Protocol):
     n_vocab: int
 
     def plain_tokens(self, text: str) -> list[Token]:
-        """The tokens of a text in which no special token is read."""
+        """The tokens of a text; special tokens in it are read as plain text."""
 
     def piece(self, token: Token) -> bytes:
         """The bytes that a token writes."""
 
 
 class CorpusIndex:
-    """The newest index of some folders, for the drafter; an idle task that keeps it new.
+    """The newest index of some folders, for the drafter; an idle task that keeps it up to date.
 
     Args:
         names: The folders, as the configuration names them.
-        model: The target's vocabulary, by which models share an index.
+        model: The target's vocabulary; models with the same vocabulary share an index.
         name: The target's name, for people.
-        watch: Whether changes are waited for; otherwise they are looked for now and then.
+        watch: Whether the folders are watched; otherwise they are only scanned now and then.
     """
 
     def __init__(
@@ -102,7 +102,7 @@ class CorpusIndex:
         return self._looked and self._building is None
 
     def advance(self, now: float) -> bool:
-        """Do one piece at `now`, in seconds; False where nothing is to be done."""
+        """Do one piece of work at `now`, in seconds; False where there is nothing to do."""
         if self._building is None:
             changed = self._watch is not None and self._watch.settled(now)
             if not changed and now < self._due_at:
@@ -123,12 +123,12 @@ class CorpusIndex:
         return True
 
     def close(self) -> None:
-        """Watch no more."""
+        """Stop watching."""
         if self._watch is not None:
             self._watch.close()
 
     def _take(self) -> None:
-        """Map the index that is on disk, if it is one of these folders alone."""
+        """Map the index that is on disk, if it covers no folders but these."""
         try:
             found = Index.open(self.path)
         except FileNotFoundError:
@@ -154,7 +154,7 @@ class CorpusIndex:
         self._told = self.sentence
 
     def _warn(self, *sentences: str) -> None:
-        """Write down what is wrong with the latest build: once for as long as it stays so."""
+        """Log what is wrong with the latest build; a problem that persists is logged once."""
         for sentence in sentences:
             if sentence not in self._warned:
                 _log.warning("%s", sentence)
@@ -173,7 +173,7 @@ class _Watch(FileSystemEventHandler):
         self._settling: float | None = None
 
     def settled(self, now: float) -> bool:
-        """Whether something has changed, and nothing any more for a while."""
+        """Whether something changed, and then nothing for `SETTLE_SECONDS`."""
         if self._changes != self._seen:
             self._seen, self._settling = self._changes, now + SETTLE_SECONDS
         if self._settling is None or now < self._settling:
@@ -195,7 +195,7 @@ class _Watch(FileSystemEventHandler):
         return self._observer is not None
 
     def on_any_event(self, event: FileSystemEvent) -> None:
-        """Called by watchdog. What lies in directories that git ignores is no change."""
+        """Called by watchdog. Counts changes in walked directories; ignored ones are not walked."""
         names = (event.src_path, getattr(event, "dest_path", ""))
         places = (
             str(Path(name if isinstance(name, str) else name.decode())) for name in names if name
@@ -207,12 +207,12 @@ class _Watch(FileSystemEventHandler):
         """End the watching."""
         if self._observer is not None:
             self._closed.set()
-            if self._observer.is_alive():  # one that is beginning ends by itself
+            if self._observer.is_alive():  # one still starting is stopped in `watch`
                 self._observer.stop()
             self._observer = None
 
     def _begin(self, roots: Iterable[str]) -> BaseObserver:
-        """An observer that begins on a thread of its own: it looks through directories first."""
+        """An observer, started on a thread of its own: it walks through all directories first."""
         observer, closed = Observer(), threading.Event()
         self._closed = closed
 
@@ -221,7 +221,7 @@ class _Watch(FileSystemEventHandler):
                 for root in roots:
                     observer.schedule(self, root, recursive=True, event_filter=_KINDS)
                 observer.start()
-            except OSError as error:  # none left: what is looked for now and then is found too
+            except OSError as error:  # no watches left: scans still find changes
                 _log.warning("corpus not watched reason=%s", error)
             if closed.is_set() and observer.is_alive():
                 observer.stop()

@@ -34,9 +34,9 @@ class Demand:
         self._told_at = -math.inf
 
     def waits(self, prepared: PreparedRequest) -> bool:
-        """Whether the request is for strict exactness and that is not decided yet.
+        """Whether the request is for strict exactness and exactness is not decided yet.
 
-        Later requests wait as well: a check between other answers might never end.
+        Later requests wait as well: a check that ran between other answers might never end.
         """
         return _asks(prepared) and not self._loaded.decision.over
 

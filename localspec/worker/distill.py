@@ -1,10 +1,10 @@
 """Distils a draft: `python -m localspec.worker.distill TARGET DRAFT DESTINATION`.
 
-The target writes texts, as for a head, and says at every place what it finds likeliest. The draft
-reads them, and its output learns to say the same (`distilling.py`). The new draft is kept only
-where it agrees with the target more often on texts that nothing was learned from. All of it is
-kept on the way and goes on where it was interrupted. Native code may die on a strange file, so the
-process does nothing else.
+The target writes texts, as for a head, and its likeliest token at every place is recorded. The
+draft reads the texts, and its output rows learn to predict those tokens (`distilling.py`). The new
+draft is kept only if it agrees with the target more often on texts held out from learning. Texts,
+tokens and states are saved as they are computed, so an interrupted run resumes. Native code may
+crash on a malformed file, so this process does nothing else.
 """
 
 from __future__ import annotations
@@ -44,11 +44,11 @@ if TYPE_CHECKING:
     from localspec.worker.distilling import Report, Taught
 
 ENOUGH = 0.02
-"""Agreement that a draft has to gain to be replaced: with less the suite is no faster."""
+"""The least gain in agreement that replaces a draft: with less, the suite is no faster."""
 _WORDS = 8192
-"""Rows that may change each by itself: words of the texts, which are 98 % of what is said."""
+"""Output rows with a change of their own: the tokens that are 98 % of what the texts say."""
 _HELD = 0.1
-"""The share of the texts by which learning ends, and of those by which the new draft is judged."""
+"""The share of texts that decide when learning ends, and of those that judge the new draft."""
 _ROWS = 64
 _CHUNK = 8192
 """Output rows that are made at a time."""
@@ -88,7 +88,7 @@ def _make(asked: argparse.Namespace) -> None:
 
 
 def _place(target: Path, draft: Path) -> Path:
-    """The directory of the work on a draft: by both files as they are now."""
+    """The working directory of a distillation, named by both files' paths, sizes and times."""
     files = [(each.resolve(), each.stat()) for each in (target, draft)]
     stamps = [(str(path), found.st_size, found.st_mtime_ns) for path, found in files]
     name = hashlib.sha256(repr(stamps).encode()).hexdigest()[:16]
@@ -96,7 +96,7 @@ def _place(target: Path, draft: Path) -> Path:
 
 
 def _heard(asked: argparse.Namespace, work: Path) -> tuple[list[Text], NDArray[np.int32]]:
-    """The target's texts, and what it finds likeliest at each place of all answers."""
+    """The target's texts, and its likeliest token at each place of all answers."""
     told = tomllib.loads(paths.shipped(train_head.QUESTIONS).read_text("utf-8"))
     with train_head.opened(asked.target) as context:
         rest = asked.tokens - sum(each.answer for each in texts.load(work / "texts.bin"))
@@ -113,7 +113,7 @@ def _heard(asked: argparse.Namespace, work: Path) -> tuple[list[Text], NDArray[n
 
 
 def _read(context: Context, text: Text) -> Iterator[tuple[NDArray[np.int32], Brief | None]]:
-    """The likeliest tokens of a model at the places of an answer, and its states, in parts."""
+    """A model's likeliest tokens at the places of an answer, with its last states, in parts."""
     context.truncate(0, 0)
     step = min(_ROWS, context.max_rows)
     at, answers = 0, text.start - 1
@@ -122,7 +122,7 @@ def _read(context: Context, text: Text) -> Iterator[tuple[NDArray[np.int32], Bri
         end = min(at + step, len(text.tokens) - 1 if wanted else answers)
         rows = [Row(int(text.tokens[each]), each, 0, wanted) for each in range(at, end)]
         logits, shown, _ = context.decode(rows)
-        if wanted:  # the next forward overwrites them
+        if wanted:  # copied here, as the next forward overwrites its output
             states = None if shown is None else features.brief(shown)
             yield logits.argmax(axis=1).astype(np.int32), states
         at = end
@@ -136,7 +136,7 @@ def _kept(  # noqa: PLR0913, PLR0917 - all that one file depends on
     work: Callable[[Text], NDArray[_Number]],
     what: str,
 ) -> NDArray[_Number]:
-    """An array (places of all answers, width) in a file that grows text by text, and goes on."""
+    """An array (places of all answers, width), computed text by text into a file that resumes."""
     path.touch(mode=0o600)
     size = np.dtype(kind).itemsize * width
     ends = np.cumsum([each.answer for each in found])
@@ -154,7 +154,7 @@ def _kept(  # noqa: PLR0913, PLR0917 - all that one file depends on
 
 @contextmanager
 def _opened(draft: Path, placement: Placement, longest: int) -> Iterator[Context]:
-    """The draft with one slot, whose states are shown. Raises ModelError, OutOfMemory."""
+    """The draft with one slot that outputs its last states. Raises ModelError, OutOfMemory."""
     model = Model.load(draft, placement)
     try:
         context = Context.open(model, placement, slots=1, context=longest, rows=_ROWS)
@@ -228,7 +228,7 @@ def _words(likeliest: NDArray[np.int32], most: int) -> NDArray[np.int32]:
 
 
 def _learning() -> Callable[[Report], None]:
-    """Says how far the learning is, and how long it takes at most."""
+    """A callback that shows the progress of learning, and how long it takes at most."""
     began = time.monotonic()
 
     def show(report: Report) -> None:
@@ -240,7 +240,7 @@ def _learning() -> Callable[[Report], None]:
 
 
 def _format(stored: int) -> tuple[str, Format]:
-    """The format of the new rows: that of the old ones where it can be made, otherwise Q8_0."""
+    """The format of the new rows: the old rows' where it can be written, otherwise Q8_0."""
     name = BY_ID[stored].name
     kinds = {"Q4_0": "q4_0", "Q8_0": "q8_0"}
     return (name, FORMATS[kinds[name]]) if name in kinds else ("Q8_0", FORMATS["q8_0"])
@@ -253,7 +253,7 @@ def _rows(
     made: Taught,
     kind: Format,
 ) -> Iterator[bytes]:
-    """The bytes of all new output rows: W M, and D more where a row changes by itself."""
+    """The bytes of all new output rows: W M, plus D for rows with a change of their own."""
     places = np.full(output.outputs, -1)
     places[words] = np.arange(len(words))
     for start in range(0, output.outputs, _CHUNK):
@@ -271,7 +271,7 @@ def _judge(
     likeliest: NDArray[np.int32],
     new: Path,
 ) -> None:
-    """Keep the new draft where it agrees more often on these texts; say what was found."""
+    """Keep the new draft if it agrees more often by `ENOUGH` on these texts; print the result."""
     starts = np.concatenate(([0], np.cumsum([each.answer for each in judged])))
     replayed = [
         prune.Read(

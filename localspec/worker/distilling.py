@@ -1,10 +1,10 @@
-"""Teaches a draft's output what its target says of the draft's own last states, in torch.
+"""Teaches a draft's output rows to predict its target's tokens from the draft's states, in torch.
 
-A draft's logits are W h: its output rows by the state behind its last norm. Here they become
-(W M + D) h: M, a square map that begins as the identity, is a change of low rank of all rows and
-has the norm's weights in it; D are changes of the frequent rows alone. Both become rows of an
-ordinary output matrix, so the draft takes no longer than before. What it computes below stays as
-it is, so its states are computed once.
+A draft's logits are W h: its output rows W times the state h behind its last norm. Here they become
+(W M + D) h. M is a square map that begins as the identity: it changes all rows together, by a
+matrix of low rank, and can also change the norm's weights. D changes the rows of frequent tokens
+one by one. W M + D is stored as an ordinary output matrix, so the draft takes no longer than
+before. The layers below do not change, so their states are computed once.
 """
 
 from __future__ import annotations
@@ -24,24 +24,24 @@ from localspec.worker.eagle3.lesson import device
 
 _BATCH, _LEAST_BATCH = 512, 32
 _STEPS = 100
-"""Steps of a pass over few texts; over many they are of the largest batch."""
+"""Steps of a pass that the batch is sized for, between `_LEAST_BATCH` and `_BATCH` places."""
 _RATE = 1e-3
 _ROWS_RATE = 3e-4
-"""Of the rows' own changes: there are many, and each is met seldom."""
+"""The learning rate of D: it has many rows, and the texts seldom say each of their tokens."""
 _DROPPED = 0.1
-"""Of the states' numbers, at random: without that it learns the texts by heart."""
+"""The dropout of the states' numbers: without it the texts are memorized."""
 _MOST_PASSES = 12
 _PATIENCE = 2
-"""Passes without a better agreement on texts that it is not taught by, after which it ends."""
+"""Learning ends after this many passes without a better agreement on held-out texts."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Examples:
-    """Places of texts: states (places, width) of the draft and the target's likeliest tokens there.
+    """Places of texts: the draft's states (places, width) and the target's likeliest tokens there.
 
-    `words` (n,) are the tokens whose rows may change and `rows` (n, width) their output rows.
-    `said` (places,) is the place of the likeliest token among the words; -1 where it is none.
-    Places from `held` on are those of texts that only the agreement is measured by.
+    `rows` (n, width) are the output rows of the n words, the tokens whose rows may change.
+    `said` (places,) is the index of the likeliest token among the words, -1 where it is no word.
+    Places from `held` on are held out: only the agreement is measured on them.
     """
 
     states: Brief
@@ -53,7 +53,7 @@ class Examples:
 class Taught(NamedTuple):
     """The map M (width, width), the changes D (n, width), and the agreement before and after.
 
-    Agreement is among the words, on places that nothing was learned from.
+    Agreement is measured on held-out places, where the draft chooses among the words.
     """
 
     turn: Floats
@@ -63,7 +63,7 @@ class Taught(NamedTuple):
 
 
 class Report(NamedTuple):
-    """How far the learning is: steps that were made and the most there are; the best agreement."""
+    """The progress of learning: steps made, the most steps possible, the best agreement so far."""
 
     done: int
     steps: int

@@ -1,4 +1,4 @@
-"""Measures in idle moments after which of its layers a target may draft for itself, if any."""
+"""Measures in idle moments whether a target can draft by an early exit, and after which layer."""
 
 from __future__ import annotations
 
@@ -22,19 +22,19 @@ if TYPE_CHECKING:
 _log = logging.getLogger("localspec.worker")
 
 _PARTS, _LAST = 8, 3
-"""Layers are tried in eighths of all, and the last ones: the later an exit, the more it agrees."""
+"""Exits are tried at every eighth of the layers and at the last three: later ones agree more."""
 _ROWS = 16
 LEAST_TOKENS, MOST_TOKENS = 64, 160
-"""Of the text that it is measured with: with most, half a minute of idle time on two cores."""
+"""Tokens of the text that exits are measured on; the most take half an idle minute on two cores."""
 _PAYS = 1.05
-"""Times as fast as plain decoding that an exit has to promise: the agreement is of one text."""
+"""An exit must promise to be this many times as fast as plain: one text is little evidence."""
 _NODES = 16
 
 
 def part(target: Context, *, alone: bool) -> EarlyExit | None:
-    """A target whose forwards can end early, None where they cannot.
+    """The target for forwards that end early, None where they cannot.
 
-    `alone`: nothing is tapped of its layers, and no table says what they cost.
+    `alone`: no fed head taps its layers, and no simulated machine has a price for its forwards.
     """
     from localspec.engine.llama import early_exit  # noqa: PLC0415 - see `assemble.load`
 
@@ -48,9 +48,10 @@ def candidates(count: int) -> list[int]:
 
 
 def best(agreements: Mapping[int, float], count: int, costs: Costs) -> tuple[int, float]:
-    """The layers of `count` that promise most, and how many times as fast as plain decoding.
+    """The layers, of `count`, after which an exit promises most, and its speed-up over plain.
 
-    As if each node were accepted as often as the first, and drafted in its share of a forward.
+    Assumes that every node is accepted as often as the first one, and that drafting a node takes
+    the share of a forward that its layers are of all.
     """
     row, found = costs.target(1), (0, 0.0)
     for layers, agreement in agreements.items():
@@ -62,16 +63,16 @@ def best(agreements: Mapping[int, float], count: int, costs: Costs) -> tuple[int
 
 
 class ExitChoice:
-    """Reads the end of a text that a slot remembers, by all layers and by fewer.
+    """Chooses the exit: reads the end of a text that a slot holds, by all layers and by fewer.
 
-    In a context of its own, on the weights that are there. How often the likeliest token is the
-    same is kept in the profile, by layers; the exit that promises most drafts from then on, unless
-    none pays. The engine's thread.
+    It reads in a context of its own on the loaded weights. The profile keeps, by layers, how often
+    the likeliest token is that of all layers. The exit that promises most drafts from then on,
+    unless none pays. The engine's thread.
 
     Args:
-        engine: With the drafter, where there may be one.
-        profile: Keeps what was measured.
-        placement: Of the target.
+        engine: Has the drafter, if exits are possible.
+        profile: Keeps the measured agreement.
+        placement: The target's.
     """
 
     def __init__(self, engine: Engine, profile: Profile, placement: Placement) -> None:
@@ -106,11 +107,11 @@ class ExitChoice:
         return next(self._work, self) is None
 
     def close(self) -> None:
-        """Stop measuring, before the weights go."""
+        """Stop measuring, before the weights are freed."""
         self._work = self._exit = None
 
     def _text(self) -> list[Token] | None:
-        """The end of the longest text that is remembered, if it is long enough."""
+        """The end of the longest text that a slot holds, if it is long enough."""
         texts = (words(tokens) for _, tokens in self._engine.held())
         longest = max(texts, key=len, default=[])
         return longest[-MOST_TOKENS:] if len(longest) >= LEAST_TOKENS else None
@@ -127,7 +128,7 @@ class ExitChoice:
         self._choose()
 
     def _agreed(self, target: Context, text: list[Token]) -> Generator[None, None, dict[int, int]]:
-        """At how many places of a text the likeliest token is that of all layers, by layers."""
+        """By layers, at how many places of a text the likeliest token is that of all layers."""
         from localspec.engine.llama.context import Context  # noqa: PLC0415 - see `assemble.load`
 
         agreed = dict.fromkeys(candidates(target.model.n_layer), 0)
@@ -154,7 +155,7 @@ class ExitChoice:
         return agreed
 
     def _best(self) -> tuple[int, float]:
-        assert self._exit is not None  # noqa: S101 - as its callers say
+        assert self._exit is not None  # noqa: S101 - its callers check
         return best(self._profile.exits, self._exit.whole.model.n_layer, self._profile.costs)
 
     def _choose(self) -> None:

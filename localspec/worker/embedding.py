@@ -61,9 +61,9 @@ _log = logging.getLogger("localspec.worker")
 MAX_TEXTS = 2048
 """Texts of one request: OpenAI's own bound."""
 MAX_BYTES = 8 * 1024 * 1024
-"""Bytes of one request's vectors: they leave in one frame, written between two tokens."""
+"""Bytes of one request's vectors: one frame, which the supervisor reads between streams' tokens."""
 _LARGEST = 32760
-"""The largest number of a vector, where llama.cpp scales by that (norm 0)."""
+"""The value to which llama.cpp scales the largest number of a vector, with norm 0."""
 
 
 def gives(command: Load) -> bool:
@@ -74,7 +74,7 @@ def gives(command: Load) -> bool:
 
 @dataclass(slots=True)
 class Encoder:
-    """A model that embeds, as `Loaded` is one that answers. A context manager."""
+    """A model that embeds; for a model that answers there is `Loaded`. A context manager."""
 
     ready: Ready
     pooling: Pooling
@@ -88,12 +88,12 @@ class Encoder:
 
 
 def load(command: Load, on_progress: OnProgress) -> Encoder:
-    """The model on its devices, with a context for some texts at once.
+    """Load the model on its devices, with a context for several texts at once.
 
     Raises:
         OutOfMemory: there is no room for it.
         ModelError: llama.cpp refused the file or its context.
-        ConfigError: a device that is not there.
+        ConfigError: config names a device that does not exist.
     """
     files = model_files(command)[:1]
     found = planning.plans(command, files, planning.present())
@@ -108,7 +108,7 @@ def load(command: Load, on_progress: OnProgress) -> Encoder:
 
 
 def _load(command: Load, plan: Plan, on_progress: OnProgress) -> Encoder:
-    """One plan carried out. Raises OutOfMemory when that is more than there is."""
+    """Carry out one plan. Raises OutOfMemory where memory does not suffice."""
     from localspec.engine.llama.library import build_info  # noqa: PLC0415 - llama.cpp is imported late
     from localspec.engine.llama.model import Model  # noqa: PLC0415 - the same
     from localspec.engine.llama.pooling import Pooling  # noqa: PLC0415 - the same
@@ -170,8 +170,8 @@ class _Job:
 class EmbeddingService:
     """Answers requests for embeddings until it is told to quit, on the thread that loaded.
 
-    A forward takes one text of each request in turn, as many as fit: a long list keeps no one
-    waiting. What is wrong fails alone; a forward that fails takes the process with it.
+    A forward takes one text of each request in turn, as many as fit, so that a long list does not
+    hold up other requests. A wrong request fails alone; a forward that fails ends the process.
 
     Args:
         encoder: The model.
@@ -205,7 +205,7 @@ class EmbeddingService:
             self._preprocessing.close()
 
     def _obey(self) -> bool:
-        """Take what has come, waiting for it where there is nothing to do; False for `Quit`."""
+        """Take the commands that came; wait for one where there is no work. False for `Quit`."""
         due = max(0.0, self._beat_at + HEARTBEAT_SECONDS - self._clock())
         while command := self._line.receive(0.0 if self._jobs else due):
             match command:
@@ -235,7 +235,7 @@ class EmbeddingService:
                     self._line.send(failed(read.request.id, error))
 
     def _step(self) -> None:
-        """One forward, and the answers that are whole with it."""
+        """Compute one forward, and send the answers that it completes."""
         batch = self._batch()
         if not batch:
             return
@@ -264,7 +264,7 @@ class EmbeddingService:
             if room < 0 or len(batch) == pooling.max_texts:
                 break
             batch.append((job, text))
-        self._jobs.rotate(-1)  # who came last begins next time
+        self._jobs.rotate(-1)  # another request begins next time
         return batch
 
     # --- beside the forwards ----------------------------------------------------------------------
@@ -290,7 +290,7 @@ class EmbeddingService:
         raise no_text(self._encoder.ready.model)
 
     def _job(self, asked: Embed) -> _Job:
-        """Raises NotServed, RequestError, TooLarge, ContextOverflow."""
+        """The checked job. Raises NotServed, RequestError, TooLarge, ContextOverflow."""
         pooling = self._encoder.pooling
         if pooling.ranks != (asked.query is not None):
             wrong = no_embeddings if pooling.ranks else no_ranks
@@ -314,7 +314,7 @@ class EmbeddingService:
         return _Job(asked, [self._text(*numbered, asked) for numbered in enumerate(asked.texts)])
 
     def _text(self, index: int, text: str | list[int | str], asked: Embed) -> list[Token]:
-        """The tokens of one text, with those that the model wants around it."""
+        """The tokens of one text, with the special tokens that the model wants around it."""
         most, param = self._encoder.ready.context, "input"
         tokens = self._pieced(text, param) if asked.query is None else self._pair(asked.query, text)
         if not tokens:
@@ -329,7 +329,7 @@ class EmbeddingService:
         return tokens if len(tokens) <= most else [*tokens[: most - 1], tokens[-1]]
 
     def _pieced(self, text: str | list[int | str], param: str) -> list[Token]:
-        """Tokens as they stand, and those of texts; the first gets what stands around one."""
+        """The tokens of pieces: tokens stay, texts are tokenized, the first with special tokens."""
         model, tokens = self._encoder.pooling.model, list[Token]()
         for place, piece in enumerate([text] if isinstance(text, str) else text):
             if isinstance(piece, str):
@@ -341,7 +341,7 @@ class EmbeddingService:
         return tokens
 
     def _pair(self, query: str, text: str | list[int | str]) -> list[Token]:
-        """A query and a document. Raises RequestError, TooLarge."""
+        """The tokens of a query and a document. Raises RequestError, TooLarge."""
         if not isinstance(text, str) or not text:
             raise RequestError("A document must be a text.", param="documents")
         limits.check_text(query, "query")
@@ -374,7 +374,7 @@ def _in_turn(jobs: Iterable[_Job]) -> Iterator[tuple[_Job, list[Token]]]:
 
 
 def scaled(vector: Floats, norm: int, width: int | None) -> Floats:
-    """The first `width` numbers of a vector, scaled by llama.cpp's `norm`."""
+    """The first `width` numbers of a vector, scaled as llama.cpp does for `norm`."""
     kept = vector[:width].astype(np.float64)
     if norm < 0:
         return kept.astype(np.float32)

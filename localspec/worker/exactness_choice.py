@@ -1,6 +1,6 @@
-"""Decides what `exactness = "auto"` is for one pair on this machine, once, and keeps it on disk.
+"""Decides once what `exactness = "auto"` means for a pair on this machine, and keeps it on disk.
 
-It is found anew when the files, the build of llama.cpp or the settings of the engine change.
+It is decided again when the files, the build of llama.cpp or the settings of the engine change.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ from localspec.worker.strict_cost import RequestForwards, StrictCost
 _log = logging.getLogger("localspec.worker")
 
 _STEPS, _CHUNKS = 16, 3
-"""Repeats; the fastest counts. A prompt's forwards last up to a second each."""
+"""Repeats of decodes and of chunks; the fastest counts. A chunk lasts up to a second."""
 UNSURE_SECONDS = 86_400.0
-"""A verdict found on a busy machine holds for so long."""
+"""A verdict found on a busy machine holds for this long."""
 _QUIET = 1.25
 """On an idle machine half of the forwards take less than this many times the fastest."""
 
@@ -65,7 +65,7 @@ class ExactnessChoice:
         return cls(path, None)
 
     def keep(self, verdict: StrictCost) -> StrictCost:
-        """Write the verdict, and return it. A disk that refuses is only logged."""
+        """Write the verdict, and return it. An error of the disk is only logged."""
         self.verdict = verdict
         try:
             paths.write_atomically(self.path, msgspec.json.encode(verdict))
@@ -82,11 +82,11 @@ def with_exactness(command: Load, exactness: Literal["standard", "strict"]) -> L
 
 
 def expected(command: Load, file: Path, plan: Plan) -> bool:
-    """Whether strict use is likely to cost nothing, by the kernels of build and processor.
+    """Whether strict use is likely to cost nothing, judged by the kernels of build and processor.
 
     Where our kernels compute all products of weights and attention, a row's bits do not depend on
-    the rows beside it, unless those of prompts have tiles of their own. A wrong guess costs smaller
-    forwards for the first prompts.
+    the rows beside it, unless the many rows of prompts are computed by tiles. A wrong guess makes
+    the forwards of the first prompts smaller.
     """
     from localspec.engine.llama.library import ours  # noqa: PLC0415 - see `assemble.load`
 
@@ -102,7 +102,10 @@ def expected(command: Load, file: Path, plan: Plan) -> bool:
 
 
 def by_memory(command: Load, files: Sequence[Path], there: Sequence[Device]) -> StrictCost | None:
-    """The verdict by the plans, before anything is loaded. Raises as `planning.plans`."""
+    """The verdict if plans alone decide it, before anything is loaded; None otherwise.
+
+    Raises as `planning.plans`.
+    """
     strict, standard = (
         planning.plans(with_exactness(command, exactness), files, there)[0]
         for exactness in ("strict", "standard")
@@ -118,7 +121,7 @@ def by_memory(command: Load, files: Sequence[Path], there: Sequence[Device]) -> 
 def looked(engine: Engine) -> Pieces[StrictCost | None]:
     """The verdict after some forwards in standard use; None where strict use may be cheap.
 
-    Forward by forward. The slots are empty and used by nothing else meanwhile.
+    Pauses after each forward. The slots are empty and used by nothing else meanwhile.
     """
     rollback, target = engine.shape.rollback, engine.target
     if rollback == "none":
@@ -126,7 +129,7 @@ def looked(engine: Engine) -> Pieces[StrictCost | None]:
             False, "strict is not to be had, as this model's memory cannot forget rows"
         )
     least = yield from classes.least_multiple(target, rollback)
-    if least == 1:  # single rows cost what they cost
+    if least == 1:  # a single row needs no padding, so it costs no more
         return None
     if rollback == "restore":
         why = "single rows have other bits here, and this model's state would keep padding"
@@ -136,7 +139,10 @@ def looked(engine: Engine) -> Pieces[StrictCost | None]:
 
 
 def priced(engine: Engine, shape: Shape, prefill_rows: int) -> Pieces[StrictCost]:
-    """Whether a class is worth it, forward by forward. Slots are used by nothing else meanwhile."""
+    """The verdict on a class by its measured costs; pauses after each forward.
+
+    The slots are used by nothing else meanwhile.
+    """
     target, clock = engine.target, engine.clock
     if not shape.bitwise:
         return StrictCost(False, "strict is not to be had, as no class of forwards agrees here")

@@ -33,9 +33,9 @@ UNCHECKED = "not checked yet"
 
 
 def unchecked(target: Backend, rollback: Rollback, *, strict: bool) -> Shape:
-    """The class of forwards before the check: any rows, or those of the cheapest strict class.
+    """The class of forwards before the check: any rows or, if `strict`, the cheapest strict class.
 
-    In the latter case no text has to be read again if that class turns out to hold.
+    With the latter no text has to be read again if that class turns out to hold.
     """
     if rollback == "none":
         return classes.standard(target, rollback=rollback)
@@ -44,7 +44,7 @@ def unchecked(target: Backend, rollback: Rollback, *, strict: bool) -> Shape:
 
 
 class Switching(Protocol):
-    """Changes the memory, the plan and the profile around an engine with its exactness."""
+    """Changes what depends on exactness around an engine: its memory, its plan and its profile."""
 
     @property
     def strict(self) -> bool:
@@ -54,31 +54,31 @@ class Switching(Protocol):
         """Rearrange the target's memory; all slots are empty. Raises ModelError, NoRoom."""
 
     def known(self, *, strict: bool) -> Profile:
-        """The profile of such use of the model."""
+        """The profile of the model in strict or standard use."""
 
     def decided(self, shape: Shape, verdict: StrictCost) -> None:
-        """Forwards are of this class from now on."""
+        """Take note that forwards are of this class from now on."""
 
 
 class ExactnessDecision:
     """Decides what "auto" is, or which class of forwards holds, while the engine is idle.
 
-    Until it is over the worker claims nothing. It uses every slot: their texts are set aside, and
-    put back as soon as a request takes a slot. A search then continues where it was; shorter
-    measurements begin anew. The engine's thread.
+    Until it is over the worker claims no exactness. It uses every slot: texts in them are set
+    aside, and put back as soon as a request takes a slot. Afterwards a search continues where it
+    was; shorter measurements begin anew. The engine's thread.
 
     Args:
         engine: Makes the forwards.
         profile: Its costs learn the times of the forwards.
         switch: Changes whatever depends on exactness.
-        verdict: Strict or standard, where that is known; the class is not.
+        verdict: Strict or standard, where that is known already; the class is still to be found.
         kept: Stores the verdict; None where the configuration decides.
         prefill_rows: Rows of a prompt in one forward of standard use.
         before: A measurement to make first, forward by forward.
-        over: There is nothing to decide.
+        over: Whether there is nothing to decide.
     """
 
-    def __init__(  # noqa: PLR0913 — everything that a decision changes
+    def __init__(  # noqa: PLR0913 - everything that a decision changes
         self,
         engine: Engine,
         profile: Profile,
@@ -145,7 +145,7 @@ class ExactnessDecision:
         return not self.over
 
     def _vacate(self) -> None:
-        """Put the texts back: a request takes a slot."""
+        """Put the texts back, as a request takes a slot."""
         if self._aside.out:
             if self._search is not None:
                 self._search.vacate()
@@ -153,7 +153,7 @@ class ExactnessDecision:
             self._vacated += 1
 
     def _again(self, begun: Callable[[], Pieces[_Found]]) -> Pieces[_Found]:
-        """Work that begins anew whenever a request has taken a slot."""
+        """Do `begun`'s work, anew whenever a request has taken a slot. Returns its result."""
         while True:
             known, pieces = self._vacated, begun()
             while known == self._vacated:
@@ -195,7 +195,7 @@ class ExactnessDecision:
         self._take_over(any_rows, verdict)
 
     def _searching(self, target: Backend) -> Search:
-        """The search for the cheapest class, as far as costs are measured later."""
+        """A search for the cheapest class, as far into the context as costs are measured later."""
         return Search(
             target,
             rollback=self._engine.shape.rollback,
@@ -203,7 +203,7 @@ class ExactnessDecision:
         )
 
     def _searched(self) -> Pieces[Shape]:
-        """Search the class; the costs learn the times of its forwards."""
+        """Search for the class; the costs learn the times of its forwards."""
         target, clock = self._engine.backend, self._engine.clock
         search = self._searching(Timed(target, self._profile.costs.measured, clock))
         self._search = search
@@ -216,7 +216,7 @@ class ExactnessDecision:
                 found: Shape = done.value
                 return found
             later = 0 if self._verdict else exactness_choice.pricing(1)
-            self._ahead = search.step.total - search.step.done + later + 1  # and this one
+            self._ahead = search.step.total - search.step.done + later + 1  # `advance` takes 1 off
             yield
 
     def _arrange(self, *, strict: bool) -> None:
@@ -227,7 +227,8 @@ class ExactnessDecision:
     def _claim(self, shape: Shape, verdict: StrictCost, was: Shape | None) -> None:
         """Put strict use in force. `was` is the class so far, None where slots shared a stream.
 
-        A slot keeps its text if that was read in forwards of this class and within what was probed.
+        A slot keeps its text if that was read in forwards of this class and is no longer than what
+        was probed.
         """
         alike = was is not None and (was.multiple, was.max_rows, was.border, was.alone) == (
             shape.multiple,
@@ -255,9 +256,9 @@ class ExactnessDecision:
 
 
 class Reread:
-    """Reads again, while the engine is idle, the texts that a change of class made it forget.
+    """Reads again, while the engine is idle, the texts that it forgot because the class changed.
 
-    A request that takes a slot ends this: its prompt is read anyway. The engine's thread.
+    It ends when a request takes a slot: the request's prompt is read anyway. The engine's thread.
     """
 
     def __init__(self, engine: Engine, forgotten: list[Slot]) -> None:

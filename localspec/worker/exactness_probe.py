@@ -1,4 +1,4 @@
-"""Probes the strict class in idle moments farther than a load has time for."""
+"""Probes the strict class in idle moments, farther into the context than a load has time for."""
 
 from __future__ import annotations
 
@@ -10,15 +10,17 @@ from localspec.engine.step import Engine
 from localspec.worker.profile import Profile
 
 FIRST_PAUSE_SECONDS = 10.0
-"""Without a request for so long, a text makes place for a probe; each further text takes twice as
-long. A client that comes back sooner finds its text, and few texts are read again because of it."""
+"""After this long without a request a text is forgotten to make room for a probe; the wait doubles
+for each further text. A client that returns sooner finds its text, and few are read again."""
 
 
 class BackgroundProbe:
-    """Probes one forward at a time, line after line, until the context ends.
+    """Probes one forward at a time, to one line after the other, until the context ends.
+
+    A line is a number of tokens up to which the class is probed.
 
     It reads in empty slots. Where every slot holds a text, the least recently used one is forgotten
-    after a long pause. A request that takes a slot makes the line begin anew. The result is the
+    after a long pause. When a request takes a slot, the line begins anew. The result is the
     engine's shape from then on, kept in the profile. The engine's thread. `remark` gives a further
     sentence on exactness.
     """
@@ -47,7 +49,7 @@ class BackgroundProbe:
             self._slots_taken, self._quiet_since, self._work = engine.slots_taken, now, iter(())
         if next(self._work, self) is None:
             return True
-        # As far as a cache grows unasked; farther once a text has made it grow.
+        # A cache is not grown for a probe; once a text has made it grow, the probe goes farther.
         line = classes.next_line(engine.shape, engine.unasked)
         if line is None or line <= engine.shape.cells or line == self._failed:
             return False
@@ -57,7 +59,7 @@ class BackgroundProbe:
         return next(self._work, self) is None
 
     def _slots(self, now: float) -> list[int]:
-        """The slots to read in, the one that reads far first; none while each keeps a text."""
+        """The slots to read in; the first is read up to the line. None while all keep texts."""
         engine = self._engine
         slots = range(engine.target.n_slots)
         empty = [slot for slot in reversed(slots) if not engine.remembers(slot)]
@@ -73,8 +75,8 @@ class BackgroundProbe:
         engine = self._engine
         reached = engine.shape.cells
         for found in classes.farther(engine.target, engine.shape, line, slots):
-            if found is not None:  # and nothing comes after it
-                for slot in slots:  # whatever reads there next begins at the beginning
+            if found is not None:  # the last one
+                for slot in slots:  # the next text there begins at position 0
                     engine.target.truncate(slot, 0)
                 engine.shape = self._profile.shape = found
                 self._profile.save()
@@ -84,14 +86,14 @@ class BackgroundProbe:
 
 
 class NearProbe:
-    """The probe as far as costs are measured later, which comes before measuring them.
+    """The first part of the probe: as far as costs are measured, and before they are.
 
-    Behind the probed tokens there are no drafts, so that their costs are not needed there.
+    Beyond the probed tokens nothing is drafted, so costs are not needed there.
     """
 
     def __init__(self, probe: BackgroundProbe, engine: Engine) -> None:
         self._probe, self._engine = probe, engine
 
     def advance(self, now: float) -> bool:
-        """Advance the probe until it has come as far as costs are measured."""
+        """Advance the probe, until it has reached as far as costs are measured."""
         return self._engine.shape.cells < FAR_TOKENS and self._probe.advance(now)

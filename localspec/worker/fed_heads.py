@@ -1,6 +1,6 @@
 """Loads the head that drafts from the target's states: an EAGLE-3 head, or prediction layers (MTP).
 
-Whatever is wrong with one costs drafts by it, and no more: the model answers without, and its
+If anything is wrong with a head, only its drafts are missing: the model answers without it, and its
 status says why.
 """
 
@@ -39,13 +39,13 @@ _NO_BUILD = f"this llama.cpp was compiled without LocalSpec's edits (`{built.COM
 
 
 class FedHead:
-    """The head of one load. What it opens, `parts` closes.
+    """The head of one load.
 
     Args:
         command: Names the head, or why there is none.
         place: The device that was planned for it; None where there is no room.
         remote: Whether any layer of the target is on another machine.
-        parts: Closes everything.
+        parts: Closes all that the head opens.
     """
 
     def __init__(
@@ -80,7 +80,7 @@ class FedHead:
 
     @property
     def taps(self) -> tuple[str, ...]:
-        """The taps that forwards of the target have, for the key of what is measured of them."""
+        """The taps of the target's forwards, for the key under which measurements are kept."""
         return () if not self._tapped or self._found is None else (str(self._found.layers),)
 
     @property
@@ -89,17 +89,17 @@ class FedHead:
         return self._found.sentence if self._found is not None else self.why
 
     def beside(self, other: FeatureHead | None) -> str:
-        """The head that drafts, or why none does, and the other kind of head where there is one."""
+        """`sentence`, and that of the `other` kind of head where there is one."""
         return "; ".join(filter(None, (self.sentence, other.sentence if other else "")))
 
     def share(self, target: Path) -> float:
-        """The cost of one of its tokens in forwards of the target, guessed by bytes."""
+        """The cost of drafting a token as a share of a target's forward, estimated by bytes."""
         if self._found is None or not self._found.file_bytes:
             return _LAYER_SHARE
         return min(1.0, self._found.file_bytes / target.stat().st_size)
 
     def tap(self, target: Context) -> None:
-        """Have forwards of the target leave what the head is fed with, from the first one on."""
+        """Have the target's forwards leave the features for the head, from the first one on."""
         if self._found is None:
             return
         from localspec.engine.llama.library import ours  # noqa: PLC0415 - see `assemble.load`
@@ -116,9 +116,9 @@ class FedHead:
     def open(
         self, target: Context, *, placement: Placement, context: int, streams: bool
     ) -> FedContext | None:
-        """The head's context, with as many slots as the target's; None where there is none.
+        """Open the head's context, with as many slots as the target's; None without a usable head.
 
-        It is on the device where the target's output is: the last one.
+        It is on the device of the target's output, which is the last one.
         """
         if self._found is None or self._place is None:
             return None
@@ -144,13 +144,13 @@ class FedHead:
         *,
         streams: bool,
     ) -> FedContext:
-        """Raises ModelError, OutOfMemory."""
+        """Open the head's model and context. Raises ModelError, OutOfMemory."""
         from localspec.engine.llama.context import Context  # noqa: PLC0415 - see `assemble.load`
         from localspec.engine.llama.fed import FedContext  # noqa: PLC0415 - as above
         from localspec.engine.llama.model import Model  # noqa: PLC0415 - as above
 
         found, own = self._found, target.model
-        assert found is not None  # noqa: S101 - as `open` says
+        assert found is not None  # noqa: S101 - `open` checks
         model: Model = own
         if found.path:
             model = Model.load(Path(found.path), placement, predicts=True)
@@ -184,11 +184,11 @@ class FedHead:
 
 
 _LAYER_SHARE = 0.1
-"""Of prediction layers in the target's own file: one of some dozen, and the output's rows."""
+"""The share of prediction layers in the target's file: one layer of dozens, and output rows."""
 
 
 def _require_numbers(head: FedContext) -> None:
-    """Raise ModelError unless a forward of the head gives numbers. Leaves slot 0 empty."""
+    """Raise ModelError unless a forward of the head gives finite numbers. Leaves slot 0 empty."""
     vectors = head.fuse(np.ones((1, head.inputs), np.float32))
     output = head.decode([Row(0, 0, 0, wants_logits=True)], vectors)
     logits = output.logits[0]

@@ -35,9 +35,9 @@ class Grammars:
     def constraint(
         self, response_format: dict[str, Any] | None, typed: str = ""
     ) -> tuple[GrammarConstraint | None, list[str]]:
-        """The constraint of a `response_format`, None for plain text, and the keys not kept.
+        """The constraint of a `response_format`, None for plain text, and the relaxed schema keys.
 
-        It covers the answer behind `typed`, the word with which it begins.
+        The answer begins with `typed`, the half-typed word; the format describes what follows.
 
         Raises RequestError for a type, a schema or a grammar that cannot be served.
         """

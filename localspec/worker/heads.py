@@ -1,8 +1,8 @@
 """Finds draft heads for a target, by a tensor that all its quantizations have in common.
 
-A head is a GGUF made once for the weights of one model: two matrices, a vector and a list of words,
-or, converted from Medusa or Hydra, blocks and output rows for each position. Its key is the SHA-256
-of the target's last norm, which stays F32 however the rest is stored.
+A head is a GGUF made once for the weights of one model. It holds two matrices, a vector and a list
+of words (tokens); converted from Medusa or Hydra, it holds blocks and output rows for each
+position. Its key is the SHA-256 of the target's last norm, which is F32 in every quantization.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ KEY = f"{KIND}.target"
 """The digest of the target's last norm."""
 WORDS = f"{KIND}.words"
 POSITIONS = f"{KIND}.positions"
-"""The number of positions of heads for one position each."""
+"""The number of positions, where the file has a head for each position (Medusa, Hydra)."""
 _ALIGNED_BYTES = 32
 _PACKED = {FORMATS[name].number for name in ("q4_0", "q8_0")}
 _NUMBERS = {kind.name: number for number, kind in BY_ID.items()}
@@ -52,11 +52,11 @@ class File(NamedTuple):
 
     @classmethod
     def open(cls, path: Path) -> File:
-        """Raises BadGGUF, and OSError where there is no address space for it."""
+        """Map a GGUF. Raises BadGGUF, and OSError where there is no address space for it."""
         return cls(header.parse(path), np.memmap(path, np.uint8, "r"))
 
     def tensor(self, *names: str) -> Stored:
-        """The first tensor of these names; a vector is a matrix of one row. Raises KeyError."""
+        """The tensor of the first name that exists; a vector is one row. Raises KeyError."""
         named = {tensor.name: tensor for tensor in self.parsed.tensors}
         tensor = next((named[name] for name in names if name in named), None)
         if tensor is None:

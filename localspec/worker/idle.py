@@ -11,7 +11,7 @@ from localspec.worker.measuring import Measuring
 from localspec.worker.profile import Profile
 
 SAVE_SECONDS = 60.0
-"""A worker may be killed at any time; then it loses no more than this of learning."""
+"""Seconds between two saves: a worker that is killed loses no more than this of learning."""
 
 
 class IdleTask(Protocol):
@@ -24,9 +24,10 @@ class IdleTask(Protocol):
 class IdleTasks:
     """Runs one task at a time, the most useful first: costs, prefill, probes, kernels.
 
-    Tasks `before` costs decide which forwards are to be measured, or are over soon.
+    The tasks in `before` run before costs are measured: they decide which forwards to measure, or
+    are short.
 
-    It begins half a second after the last request, so that a person who types never waits.
+    Work begins half a second after the last request, so that a person who types never waits.
     Where no task is left, it saves what requests have taught. The engine's thread.
     """
 

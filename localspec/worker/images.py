@@ -1,7 +1,7 @@
-"""The images of requests: checked, decoded, and made rows by the model's projector.
+"""The images of requests: checked, decoded, and turned into rows by the model's projector.
 
-Pictures come from strangers. Pillow decodes them here, in the worker, after their formats and
-dimensions were looked at; llama.cpp gets pixels.
+Images are not trusted. Pillow decodes them here, in the worker, after their formats and dimensions
+were checked; llama.cpp gets only pixels.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ _log = logging.getLogger("localspec.worker")
 
 FORMATS = ("PNG", "JPEG", "WEBP", "GIF", "BMP")
 MAX_PIXELS = 64 * 1024 * 1024
-"""Decoded pixels of one image, a fifth of a gigabyte: larger than any camera's of a telephone."""
+"""Decoded pixels of one image, a fifth of a gigabyte: more than phones' cameras take by default."""
 MAX_SIDE = 4096
-"""Larger pictures are scaled down to it: no projector looks at more, and some copy the picture."""
+"""Larger pictures are scaled down to it: no projector uses more, and some copy the picture."""
 MAX_IMAGES = 32
 """Images of one request: each takes hundreds of tokens."""
 UNSEEN = "[An image, which this model cannot see.]"
@@ -42,13 +42,13 @@ turn, so an error would end that conversation for good. An image that a user att
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """The images of one request: by the mark in its text, the tokens and rows of each."""
+    """The images of one request: the tokens of each by its mark in the text, and their rows."""
 
     tokens: Mapping[str, list[Token]] = field(default_factory=dict)
     _rows: Sequence[EncodedImage] = ()
 
     def placed(self, prompt: Sequence[Token]) -> list[ImageRows]:
-        """Where they stand in a prompt. Raises RequestError where the prompt cannot be read so."""
+        """The images at their places in a prompt. Raises RequestError if one is lost, or last."""
         try:
             found = placed(prompt, self._rows)
         except ValueError as error:
@@ -70,9 +70,9 @@ class Images:
     """Reads the images of requests. Model lifetime; any thread.
 
     Args:
-        projector: Makes rows of them; None where the model reads no images.
-        why: The reason, in words that follow "an image, and".
-        most_rows: Rows of one forward: an image whose rows see each other must not have more.
+        projector: Makes rows of images; None where the model reads none.
+        why: Why it reads none, in words that follow "an image, and".
+        most_rows: The most rows of a forward, and of an image whose rows attend to each other.
     """
 
     def __init__(self, projector: Projector | None, why: str, most_rows: int) -> None:
@@ -91,7 +91,7 @@ class Images:
         return "" if self._why == NO_PROJECTOR else f"none: {self._why}"
 
     def read(self, request: Generate) -> tuple[Generate, Seen]:
-        """The request, and its images; without a projector those of tools become a note.
+        """The request and its images; without a projector, images of tools become a note.
 
         Raises RequestError, which names the image.
         """
@@ -154,7 +154,7 @@ class Images:
 
 
 def opened(command: Load, target: Context, parts: ExitStack) -> Images:
-    """The images of a load. Whatever is wrong with its projector costs images alone."""
+    """The reader of images for a load. With a bad projector, only images are refused."""
     why = command.no_projector or NO_PROJECTOR
     if command.projector and command.machine:
         why = "a simulated machine has no price for them"

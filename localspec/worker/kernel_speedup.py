@@ -17,8 +17,8 @@ class KernelSpeedup:
     """Times forwards by our kernels and by llama.cpp's own, in turns, while the engine is idle.
 
     `kernels` names ours, empty where none are in use; `use` turns them on or off, None where the
-    build cannot. The result is measured once and kept in the profile: `worth`, how many times as
-    long llama.cpp's own take, by rows. The engine's thread.
+    build cannot. The result is measured once and kept in the profile as `worth`: by rows, how many
+    times as long llama.cpp's own kernels take. The engine's thread.
     """
 
     def __init__(

@@ -17,7 +17,7 @@ from localspec.wire.values import Adapter
 
 MAX_PROMPT_BYTES = 8 * 1024 * 1024
 MAX_WORD_CHARS = 200_000
-"""Characters in a row without a change between blank and not: see `process.STACK_BYTES`."""
+"""The most characters in a row that are all blanks, or none: see `process.STACK_BYTES`."""
 
 MAX_ECHOED = 1 << 17
 """Tokens and alternatives of one echo: some megabytes in a frame."""
@@ -35,7 +35,7 @@ def check(
 ) -> None:
     """Refuse a request with a value out of range. Raises RequestError, which names the field.
 
-    Of the drafters that only coupled noise verifies, `coupled_only` has the reasons.
+    `coupled_only` has the drafters that allow only coupled verification, each with the reason.
     """
     pieces = request.prompt_pieces
     sources = (request.messages, request.prompt, request.prompt_tokens, pieces)
@@ -66,7 +66,7 @@ def check(
 
 
 def scales(request: Generate, adapters: Sequence[Adapter]) -> tuple[float, ...]:
-    """The scale of each adapter of the model. Raises RequestError for one that it has not."""
+    """The scale of each adapter of the model. Raises RequestError for an unknown adapter."""
     if request.lora is None:
         return tuple(each.scale for each in adapters)
     for id_, scale in request.lora.items():
@@ -124,10 +124,11 @@ def check_text(text: str, param: str = "prompt") -> None:
 
 
 def _has_long_word(text: str) -> bool:
-    """Whether a word is longer than MAX_WORD_CHARS: it then fills one whole step of half of that.
+    """Whether a run of blanks, or of other characters, is longer than MAX_WORD_CHARS.
 
-    Only where a step is filled are its surroundings read, in short pieces: one long search would
-    hold up every other thread.
+    The text is read in steps of half that length: such a run fills at least one whole step. Only
+    around a filled step is the run measured. All searches are short, because a long one would hold
+    up every other thread.
     """
     for start in range(0, len(text) - _STEP_CHARS + 1, _STEP_CHARS):
         for run in _RUNS:
@@ -159,7 +160,7 @@ def check_sampling(sampling: SamplingParams, n_vocab: int) -> None:
     for token, bias in sampling.logit_bias.items():
         if not 0 <= token < n_vocab:
             raise _no_such_token("logit_bias", token, n_vocab)
-        if bias != -math.inf:  # that forbids it
+        if bias != -math.inf:  # which forbids the token
             _in_range("logit_bias", bias, ranges.BIAS)
     if not ranges.known_samplers(sampling.samplers):
         raise RequestError("samplers has a step that is not served.", param="samplers")

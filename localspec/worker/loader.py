@@ -49,16 +49,16 @@ if TYPE_CHECKING:
 Exactness = Literal["strict", "standard"]
 
 _TELL_SECONDS = 0.1
-"""Between two reports of progress."""
+"""Seconds between two reports of progress."""
 _PROBE_SECONDS = 5.0
-"""The time of a load for lines of the strict probe that may also be probed while idle."""
+"""Seconds that a load may spend on lines of the strict probe that can also be probed while idle."""
 
 
 class Loader:
     """The steps of one load; `parts` closes everything that it opens, the newest first.
 
-    `lent` are the remotes' devices, which are for the target alone. Unless it `claims` the
-    exactness of its command, that may change while the model is loaded.
+    `lent` are the remotes' devices, which are for the target alone. With `claims` the exactness of
+    the command is final; otherwise it may change while the model is loaded.
     """
 
     def __init__(  # noqa: PLR0913 - all that one load depends on
@@ -110,7 +110,7 @@ class Loader:
         return self._no_draft is None
 
     def size_ratio(self, drafter: str) -> float:
-        """A drafter's file by the target's, 0 without one: memory limits what a token costs."""
+        """A drafter's bytes as a share of the target's, 0 without a file; estimates its cost."""
         if drafter == self.fed.part:
             return self.fed.share(self.files[0])
         target, *draft = (file.stat().st_size for file in self.files)
@@ -126,8 +126,8 @@ class Loader:
     def target(self) -> Context:
         """Load the target, with a context for every slot.
 
-        Where it has a head it shows its states from the first forward on, so that probes and
-        measurements are of the forwards that decode.
+        If a head reads its states or features, forwards leave these from the first one on, so that
+        probes and measurements see the same forwards as decoding.
         """
         placement = planning.placed(self._config.engine.target, self.plan.target)
         lent = {device.buffers: device.handle for device in self._lent}
@@ -146,7 +146,7 @@ class Loader:
         self._leaves_snapshots = context.snapshots > 0
         self.head = self._find_head(context)
         if context.rollback == "restore":
-            context.show()  # a probe sees by its states what its logits hardly ever show
+            context.show()  # states show a probe what logits hardly ever do
         self.fed.tap(context)
         return context
 
@@ -199,11 +199,11 @@ class Loader:
         self.threads.update(target)
 
     def profile(self, exactness: Exactness) -> Profile:
-        """The profile of this pair in such use."""
+        """The profile of this pair with this exactness."""
         plan = self.plan
-        probed = plan.context if exactness == "strict" else 0  # a claim is as long as the context
-        shows = self.head is not None  # a forward that shows states may be another one
-        leaves = (*self.fed.taps, self._snapshots(plan))  # so is one that leaves states
+        probed = plan.context if exactness == "strict" else 0  # a claim covers the whole context
+        shows = self.head is not None  # forwards that show states may differ
+        leaves = (*self.fed.taps, self._snapshots(plan))  # as may those that leave these
         where = (plan.target, plan.draft, plan.slots, probed, cores.counts(), shows, *leaves)
         command = with_exactness(self.command, exactness)
         return Profile.open(
@@ -231,7 +231,7 @@ class Loader:
         return sources, self._no_draft
 
     def _offers(self, target: Context) -> dict[str, Callable[[], Any]]:
-        """Makes each part that a drafter may name, None where there is none."""
+        """Functions that make each part that a drafter may name, or None if it is missing."""
         model, machine = target.model, self.command.machine
         return {
             "n_vocab": lambda: target.n_vocab,
@@ -276,7 +276,7 @@ class Loader:
         return made
 
     def _draft(self, target: Context) -> tuple[Backend | None, str | None]:
-        """The draft's context, or None and, where there is a draft, the reason."""
+        """The draft's context, or None with the reason; no reason where there is no draft."""
         if self.command.no_draft:
             return None, self.command.no_draft
         if len(self.files) < 2 or self.plan.draft is None:  # noqa: PLR2004 - target and draft
@@ -344,7 +344,7 @@ class Loader:
         return model
 
     def _snapshots(self, plan: Plan) -> int:
-        """States that forwards leave in such a plan, where that was found to pay."""
+        """The snapshots that forwards leave under a plan; 0 where they were found not to pay."""
         return plan.snapshots if self._leaves_snapshots else 0
 
     def _context(

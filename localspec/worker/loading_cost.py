@@ -9,15 +9,15 @@ from typing import Literal, TypeAlias
 Medium: TypeAlias = Literal["memory", "disk"]
 
 _GUESSES: dict[Medium, float] = {"memory": 1 / 4e9, "disk": 1 / 5e8}
-"""Seconds for a byte before any was loaded: copying, and a slow SSD with the checksum."""
+"""Seconds per byte before any was loaded: a copy in memory; a slow SSD and the checksum."""
 _SHARE = 0.25
-"""Share of the latest measurement in what is taken to be true."""
+"""The weight of the latest measurement in the moving average."""
 _FAR = 8.0
-"""A measurement counts as at most so many times what was known: a busy moment is none."""
+"""A measurement counts as at most this many times the average: it may be of a busy moment."""
 _FORGIVEN = 0.9
-"""Each time that loading is passed over, it is taken to be so much faster: it is tried again."""
+"""Factor on the cost of loading each time it is passed over, so that loading is tried again."""
 _LEAST_ROWS = 16
-"""Forwards of fewer rows read all weights for almost nothing: no prompt is read by these."""
+"""Forwards of fewer rows are not learned from: they read all weights for hardly any tokens."""
 
 
 class LoadingCost:
@@ -25,15 +25,15 @@ class LoadingCost:
 
     def __init__(self) -> None:
         self.token_seconds = 0.0
-        """0 while no prompt was read."""
+        """Seconds to read a token of a prompt; 0 while no prompt was read."""
         self._byte_seconds: dict[Medium, float] = dict(_GUESSES)
 
     def reading(self, tokens: float) -> float:
-        """Seconds to read so many tokens; 0 where that is not known."""
+        """Seconds to read this many tokens; 0 while that is not known."""
         return tokens * self.token_seconds
 
     def loading(self, size: int, medium: Medium) -> float:
-        """Seconds until so many bytes are in a slot: those on disk get to memory first."""
+        """Seconds to load this many bytes into a slot; those on disk are read into memory first."""
         from_disk = self._byte_seconds["disk"] if medium == "disk" else 0.0
         return size * (self._byte_seconds["memory"] + from_disk)
 
@@ -43,7 +43,7 @@ class LoadingCost:
         return reading == 0 or self.loading(size, medium) < reading
 
     def passed_over(self, medium: Medium) -> None:
-        """Lower the cost of loading a little: a text was read because of it."""
+        """Lower the cost of loading a little, as it was too high to load a text."""
         self._byte_seconds[medium] *= _FORGIVEN
 
     def read(self, tokens: int, seconds: float) -> None:
@@ -58,12 +58,12 @@ class LoadingCost:
             self._byte_seconds[medium] = _learned(known, seconds / size)
 
     def to_dict(self) -> dict[str, float]:
-        """Everything learned, as JSON has it."""
+        """Everything learned, as values for JSON."""
         return {"token": self.token_seconds, **{str(k): v for k, v in self._byte_seconds.items()}}
 
     @classmethod
     def from_dict(cls, data: Mapping[str, float]) -> LoadingCost:
-        """Read what `to_dict` gave; a value that is no time counts as not known."""
+        """Read what `to_dict` gave; a value that is not a time counts as not known."""
         cost = cls()
         known = {name: value for name, value in data.items() if 0 < value < math.inf}
         cost.token_seconds = known.get("token", 0.0)

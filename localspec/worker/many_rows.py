@@ -1,8 +1,8 @@
-"""Chooses from how many rows on tiles of bf16 compute (`native/bf16.h`), by measurement.
+"""Measures from how many rows on the many-row kernels, tiles of bf16, compute (`native/bf16.h`).
 
-A processor has them or not, and they are faster or not: products of both kinds are timed once, and
-what was found is kept for the build. Their bits are others, so what is chosen is a part of the
-build's description, and so of every key under which bits are remembered.
+Not every processor has them, and where it does they may be slower: products of both kinds are timed
+once, and the choice is kept for the build. Tiles give other bits, so the choice is a part of the
+build's description, and with it of every key under which anything that depends on bits is kept.
 """
 
 from __future__ import annotations
@@ -26,18 +26,18 @@ from localspec.wire.messages import Load
 _log = logging.getLogger("localspec.worker")
 
 ROWS = (64, 128, 256)
-"""Where they may begin: for fewer rows no panel of weights is worth being unpacked."""
+"""Row counts from which tiles may compute: for fewer, unpacking a panel of weights never pays."""
 _GAIN = 0.9
-"""Of the time of the other kernels, at most, so that a noisy moment chooses nothing."""
+"""The most that tiles may take of the other kernels' time, so that noise does not choose them."""
 _TYPES = ("q4_K", "q6_K")
-"""Of the weights of most models: where these two gain, the others do."""
+"""The types of most models' weights: where tiles gain for these two, they gain for the others."""
 _WIDTH, _OUTPUTS = 1536, 1024
 """A product of 256 rows takes a few milliseconds; its weights leave the second-level cache."""
 _TURNS = 3
 
 
 class Spans(NamedTuple):
-    """Seconds of the products of so many rows: by the kernels for few rows, and by tiles."""
+    """Seconds that the same products take: by the kernels for few rows, and by tiles."""
 
     few: float
     many: float
@@ -49,7 +49,7 @@ class Spans(NamedTuple):
 
 
 def least_rows(spans: Callable[[int], Spans]) -> int:
-    """The least row count from which on tiles are faster, at all that are measured; 0 for none."""
+    """The least of `ROWS` such that tiles are faster there and at all larger ones; 0 for none."""
     least = 0
     for rows in sorted(ROWS, reverse=True):
         if not spans(rows).gain:
@@ -59,7 +59,7 @@ def least_rows(spans: Callable[[int], Spans]) -> int:
 
 
 def use(command: Load) -> None:
-    """Let tiles compute in this process from as many rows on as was chosen for its build."""
+    """Let tiles compute in this process, from the row count that was chosen for its build."""
     from localspec.engine.llama.library import build_info, ours  # noqa: PLC0415 - late: llama.cpp
 
     if command.machine or command.safe_kernels or not ours.kernels or not ours.many_rows(NEVER):
@@ -69,16 +69,16 @@ def use(command: Load) -> None:
 
 
 def choose(build: str) -> int:
-    """The chosen row count, measured if it is not known of this build; 0 for none. Bounded in time.
+    """The row count chosen for this build, measured if it is not known; 0 for none.
 
-    Raises OSError where the library cannot be loaded once more.
+    Measuring takes a bounded time. Raises OSError where the library cannot be loaded once more.
     """
     key = hashlib.sha256(f"{build}\0{processor()}\0{os.cpu_count()}".encode()).hexdigest()[:16]
     path = paths.cache_dir() / "kernels" / f"many-rows-{key}.json"
     try:
         return msgspec.json.decode(paths.read_own(path), type=int)
     except (OSError, ValueError):
-        pass  # of another build, or damaged
+        pass  # not measured yet, or damaged
     chosen = measured(installed())
     try:
         paths.write_atomically(path, msgspec.json.encode(chosen))

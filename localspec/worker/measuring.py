@@ -20,8 +20,9 @@ _log = logging.getLogger("localspec.worker")
 class Measuring:
     """Measures a few short forwards or one draft at a time, as far as cells allow.
 
-    Every cost of a `fresh` profile is measured. Idle slots keep their texts: where the memory
-    cannot forget a part, only an empty slot is used. The engine's thread.
+    Every cost of a `fresh` profile is measured, otherwise only those not known yet. Idle slots keep
+    their texts: where the memory cannot forget a part of one, only an empty slot is used. The
+    engine's thread.
     """
 
     def __init__(self, engine: Engine, profile: Profile, *, fresh: bool) -> None:
@@ -62,7 +63,7 @@ class Measuring:
             for forward in calibrate.far_measurements(engine, calibrate.REPEATS, clock, warm):
                 costs.measured(*forward)
                 yield
-        # Drafts are kept relative to the target, so they come second.
+        # The costs of drafts are kept relative to the target's, so they are measured after it.
         for drafter in engine.drafters.values():
             known = drafter.free or drafter.name in costs.measured_drafters
             if not known and not getattr(drafter, "live", False):

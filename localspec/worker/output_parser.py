@@ -15,10 +15,10 @@ from localspec.wire.values import CallDelta, TokenLogprob
 
 @dataclass(slots=True)
 class OutputParser:
-    """Parts of one answer's text into deltas. Request lifetime.
+    """Turns the parts of one answer's text into deltas. Request lifetime.
 
     Args:
-        id: The request's.
+        id: The request's id.
         reader: Splits text into words, thoughts and calls; None where all is words.
         call_id: A new id for a call.
         shown: Control tokens that the reader has to see, and the bytes that stand for them.
@@ -37,9 +37,9 @@ class OutputParser:
     def delta(
         self, part: Part, logprobs: list[TokenLogprob], *, ended: bool, cut: bool = False
     ) -> Delta | None:
-        """The text of `part` and earlier ones that may go out now; None without any.
+        """The text of `part` and of earlier ones that may be sent now; None without any.
 
-        An answer that has `ended` was `cut` where it did not end by itself.
+        `ended`: this is the last part. `cut`: the answer did not end by itself.
         """
         if self.reader is None:
             return Delta(self.id, *part, logprobs) if part.text or part.tokens else None

@@ -1,4 +1,4 @@
-"""Whether this pair's drafts may be continued while the target verifies, by where both compute."""
+"""Decides whether drafts may be continued during verification, by where both models compute."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _HOST = "CPU"
 def overlap(
     config: Config, plan: Plan, machine: Machine | None, costs: Costs, acceptance: Acceptance
 ) -> Overlap | None:
-    """The one that decides by cost, or always; None where no draft is ever continued."""
+    """The pair's `Overlap`, which decides by cost or is always on; None if no draft continues."""
     if config.draft.overlap == "off" or plan.draft is None:
         return None
     if config.draft.overlap == "on":
@@ -25,14 +25,14 @@ def overlap(
         return Overlap(costs, acceptance, shared=not machine.draft_is_apart)
     shared = _places(plan, "target") & _places(plan, "draft")
     if _HOST in shared and not _threads_apart(config):
-        return None  # each has all cores, and on these one after the other is faster
+        return None  # both would use all cores; taking turns is faster
     return Overlap(costs, acceptance, shared=bool(shared))
 
 
 def on_host(config: Config, plan: Plan) -> bool:
     """Whether forwards of both models may run on the CPU at the same time.
 
-    Then neither may have what belongs to a process: a list of words, the threads of all.
+    Then neither may use what the whole process shares: the shortlist, and the tuned threads.
     """
     wish = config.draft.overlap
     both = _HOST in _places(plan, "target") & _places(plan, "draft")

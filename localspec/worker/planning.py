@@ -63,11 +63,11 @@ def free_on_gpus() -> dict[str, int]:
 def plans(command: Load, files: Sequence[Path], there: Sequence[Device]) -> list[Plan]:
     """Plans for `command`, each smaller than the one before.
 
-    The first `command.smaller` plans are left out: workers died of them for want of memory.
+    The first `command.smaller` plans are left out: workers ran out of memory with them and died.
 
     Raises:
         BadGGUF: a file cannot be used.
-        ConfigError: a device that is not there.
+        ConfigError: config names a device that does not exist.
     """
     adapters = sum(file.stat().st_size for file in adapter_files(command))
     there = _bounded(there, command.host_bytes, adapters)
@@ -79,7 +79,7 @@ def plans(command: Load, files: Sequence[Path], there: Sequence[Device]) -> list
 
 
 def takes(command: Load, files: Sequence[Path], plan: Plan) -> dict[str, int]:
-    """The plan's bytes by device, while it has its first cells. Raises BadGGUF."""
+    """The plan's bytes by device, with the cells that it begins with. Raises BadGGUF."""
     return Amounts.of(_wish(command, files), plan).loaded
 
 
@@ -104,19 +104,19 @@ def placed(placement: Placement, layout: Layout) -> Placement:
 
 
 def own() -> Own:
-    """The kernels of ours in this build on the host."""
+    """Which of our own kernels this build has on the host."""
     from localspec.engine.llama.library import ours  # noqa: PLC0415 - see `assemble.load`
 
     return Own(ours.attends, ours.cells)
 
 
 def ropes(file: Path) -> int:
-    """How many sets of rotations a model has: two where long texts have others. Raises BadGGUF."""
+    """The sets of rotary factors of a model: two if long texts have their own. Raises BadGGUF."""
     return outline(header_of(file)).ropes
 
 
 def header_of(file: Path) -> Header:
-    """The header of a file, read once as long as it stays: a large vocabulary takes a while."""
+    """The header of a file, read again only if it changes, as a large vocabulary takes a while."""
     return _read(file, header.stamp(file))
 
 
@@ -128,7 +128,7 @@ def _read(file: Path, _stamp: tuple[int, float]) -> Header:
 def _bounded(there: Sequence[Device], host_bytes: int | None, adapters: int) -> list[Device]:
     """The devices, with no more of the host's memory than the supervisor allows.
 
-    So many bytes of `adapters` lie beside the layers, wherever these are.
+    Each has `adapters` bytes less: adapters lie beside the layers, wherever these are.
     """
     found = []
     for device in there:

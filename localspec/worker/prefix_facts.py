@@ -1,4 +1,4 @@
-"""Makes a fingerprint of what the bits of a prefix depend on: it is found under no other one."""
+"""Makes the fingerprint under which copies of prefixes are found, of all that bits depend on."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ if TYPE_CHECKING:
 _log = logging.getLogger("localspec.worker")
 
 _FORMAT = 1
-"""Of what a copy is: raised when the same bytes would be read as something else."""
+"""The version of the format of a copy: raised when the same bytes would be read differently."""
 
 
 @dataclass(frozen=True, slots=True)
 class PrefixFacts:
-    """All that the bits of one model's memory depend on, but for the class of forwards."""
+    """All that the bits of one model's memory depend on, except the class of forwards."""
 
     files: tuple[Path, ...]
     states: tuple[tuple[int, ...], ...]
-    """Of the files when they were loaded, as `identity.state` has them."""
+    """The `identity.state` of each file when it was loaded."""
     others: Any
 
     @classmethod
@@ -42,7 +42,7 @@ class PrefixFacts:
         return cls(parts, tuple(map(identity.state, parts)), others)
 
     def fingerprint(self, forwards: Any) -> str | None:
-        """The key of copies made by such forwards; None while the content is not known."""
+        """The key of copies by these forwards; None if content is not known or files changed."""
         content = identity.known(self.files)
         try:
             same = tuple(map(identity.state, self.files)) == self.states
@@ -57,7 +57,7 @@ class PrefixFacts:
 def facts(loader: Loader) -> dict[str, PrefixFacts]:
     """The facts of a loader's models, before they are loaded; none on a simulated machine.
 
-    A file that cannot be looked at has none: then nothing of it is kept.
+    A model whose file cannot be read has no facts: none of its prefixes are kept.
     """
     from localspec.engine.llama.library import libraries  # noqa: PLC0415 - see `assemble.load`
 
@@ -69,7 +69,7 @@ def facts(loader: Loader) -> dict[str, PrefixFacts]:
     found = {}
     models = (("target", engine.target, plan.target), ("model", engine.draft, plan.draft))
     for file, (role, placement, layout) in zip(loader.files, models, strict=False):
-        # Two sets of rotations: which one is used depends on how long a text may become.
+        # With two sets of rotary factors, which one is used depends on the longest possible text.
         longest = plan.context if planning.ropes(file) > 1 else 0
         remote = engine.remote if role == "target" else ()
         adapters = adapter_files(command) if role == "target" else []

@@ -1,7 +1,7 @@
 """The prefix store of a worker: what its engine finds there, and what it keeps when it is idle.
 
-Copies are of one content of the model file, one build, one place of the layers and one class of
-forwards: all that bits depend on is in a fingerprint, and nothing is found under another one.
+A copy is valid for one content of the model's file, one build, one placement of the layers and one
+class of forwards. A fingerprint holds all of these, and a copy is found under its own one alone.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ from localspec.worker.loading_cost import LoadingCost, Medium
 from localspec.worker.prefix_facts import PrefixFacts
 
 CLOSING_SECONDS = 2.0
-"""An unload waits so long for the disk; the supervisor waits 3 s for all of it."""
+"""An unload waits this long for the disk; the supervisor waits 3 s for the whole unload."""
 _PART = 8
-"""In pauses a text is kept again once it is an eighth longer, so that a long conversation is
-written eight times while it doubles, and not at each turn."""
+"""In pauses a text is kept again once an eighth of it is new, so that a long conversation is
+written about five times while it doubles, and not at each turn."""
 TARGET = "target"
 
 
@@ -43,14 +43,14 @@ class WorkerPrefixes:
     `find` and the like belong to the engine's thread, `fetch` to any.
 
     Args:
-        engine: Whose slots these are.
+        engine: Has the slots.
         settings: How much may be kept.
-        facts: By role: "target", and the drafter with a model.
+        facts: By role: "target", and "model" for the draft model.
         cost: What reading and loading take here.
-        described: Whether every slot has a stream of its own now, and what else is in force.
+        described: Whether every slot has a stream of its own now, and what else bits depend on.
         model: The model's name, for people.
-        shares: By role, the time of reading a token as a part of the target's.
-        trims: Whether the target's memory is cut to any length.
+        shares: By role, the time to read a token as a share of the target's.
+        trims: Whether the target's memory can be cut to any length.
     """
 
     def __init__(  # noqa: PLR0913 - all that one store is about
@@ -88,9 +88,9 @@ class WorkerPrefixes:
         return self._learning
 
     def identified(self) -> str | None:
-        """The key of copies of the target's memory; None while its file is being read for it.
+        """The key of copies of the target's memory; None while its file is being identified.
 
-        Raises NotServed where copies could never be told from those of another model.
+        Raises NotServed where the file cannot be identified, so that copies have no key.
         """
         key, running = self._key(TARGET), self._begin_learning().is_alive()
         if key is None and not running and (key := self._key(TARGET)) is None:
@@ -98,7 +98,7 @@ class WorkerPrefixes:
         return key
 
     def _learn(self) -> None:
-        """Find out what the files are: they are read once in their life."""
+        """Identify the files by their content; each is read for this only once in its life."""
         for facts in self._facts.values():
             identity.learn(facts.files)
         self._keys.clear()
@@ -117,13 +117,13 @@ class WorkerPrefixes:
 
     @property
     def ready(self) -> bool:
-        """Whether it is known what the target's file is."""
+        """Whether the target's file has been identified."""
         return self._key(TARGET) is not None
 
     # --- finding ----------------------------------------------------------------------------------
 
     def find(self, model: str, client: str, text: Sequence[Token], held: int) -> FoundPrefix | None:
-        """A copy worth loading, its bytes in memory."""
+        """A copy that is worth loading, with its bytes in memory; None without one."""
         best = self._best(model, client, text, held)
         if best is None:
             return None
@@ -147,7 +147,7 @@ class WorkerPrefixes:
     def _best(
         self, model: str, client: str, text: Sequence[Token], held: int
     ) -> tuple[Entry, int] | None:
-        """The text that gives most of this one, if loading it is faster than reading that."""
+        """The kept text that shares most of this one, and how much, if loading it is faster."""
         key = self._key(model)
         if key is None or len(text) < held + LEAST_TOKENS:
             return None
@@ -170,7 +170,10 @@ class WorkerPrefixes:
         return parts
 
     def fetch(self, client: str, text: Sequence[Token]) -> None:
-        """Read from disk what a prompt is going to need, before it has a slot. For any thread."""
+        """Read the copy that a prompt is going to need from disk, before it has a slot.
+
+        For any thread.
+        """
         held = self._engine.shared(client, text)
         for role in self._facts:
             best = self._best(role, client, text, held)
@@ -182,7 +185,7 @@ class WorkerPrefixes:
     def wants(
         self, model: str, client: str, tokens: Sequence[Token], size: int, least: int
     ) -> bool:
-        """Whether there is room for a copy, and none that gives as much but for `least` tokens."""
+        """Whether there is room for a copy that gives `least` tokens more than any kept one."""
         key = self._key(model)
         if key is None or len(tokens) < least or not self.store.room(size):
             return False
@@ -202,7 +205,7 @@ class WorkerPrefixes:
         self.store.keep(entry, parts, self._cost.reading(len(tokens)))
 
     def loaded(self, model: str, found: FoundPrefix, tokens: int, seconds: float) -> None:
-        """A copy was taken over."""
+        """Learn that a copy was loaded into a slot."""
         found.used()
         self._cost.loaded(found.stored.size, seconds, "memory")
         if model == TARGET:
@@ -210,7 +213,7 @@ class WorkerPrefixes:
             self.saved = self.saved.and_one(tokens, spared)
 
     def read(self, tokens: int, seconds: float) -> None:
-        """Tokens of prompts were read, alone in a forward."""
+        """Learn from a forward that read tokens of prompts and nothing else."""
         self._cost.read(tokens, seconds)
 
     # --- the worker's part ------------------------------------------------------------------------
@@ -226,7 +229,7 @@ class WorkerPrefixes:
         )
 
     def keep_all(self) -> None:
-        """Keep what all idle slots hold, and wait for the disk for a while: the model goes."""
+        """Keep what all idle slots hold before the model goes; waits for the disk for a while."""
         if self._engine.prefixes.source is None:
             return
         until = time.monotonic() + CLOSING_SECONDS
@@ -247,7 +250,7 @@ class WorkerPrefixes:
         self.store.clear()
 
     def note(self) -> None:
-        """Add what was spared to the sum on disk."""
+        """Add the savings since the last note to the sum on disk."""
         if self.store.files is not None and self.saved != self._told:
             budget.add_saved(self.store.files.root, self.saved.since(self._told))
             self._told = self.saved
@@ -256,8 +259,9 @@ class WorkerPrefixes:
 class KeepTexts:
     """Idle work: copies of what slots hold, one at a time. An `IdleTask`.
 
-    Of each text a copy is made at most once: where there is no room for all, they would push each
-    other out for ever. `drafts` are copied once drafters have read the texts.
+    Each text is copied at most once between two uses of its slot: where there is no room for all,
+    copies would push each other out for ever. With `drafts`, what drafters have read of the texts
+    is copied instead.
     """
 
     def __init__(self, engine: Engine, prefixes: WorkerPrefixes, *, drafts: bool = False) -> None:

@@ -58,7 +58,7 @@ class PreparedRequest:
     echo: str
     """The prompt as text, for a completion that asked for it; else empty."""
     typed: str
-    """The word half typed with which the answer begins; it is not sent again."""
+    """The half-typed word with which the answer begins; it is not sent back to the client."""
     parser: OutputParser
     """Splits the answer's text into words, thoughts and calls."""
     scored: list[TokenLogprob] | None = None
@@ -66,19 +66,19 @@ class PreparedRequest:
     scoring_seconds: float = 0.0
     """Seconds that computing these took."""
     keep: int | None = None
-    """Tokens that stay where the context is shifted; None where the answer ends instead."""
+    """First tokens that a context shift keeps; None where the answer ends with the context."""
     gone: tuple[int, int] = (0, 0)
-    """Of an answer that was shifted on another worker: its first tokens, and those it forgot."""
+    """Of an answer that another worker shifted: the first tokens kept, and those forgotten."""
     adapters: Scales = ()
     """The scale of each adapter of the model."""
     borders: tuple[int, ...] = ()
-    """Where a later prompt of the conversation is likely to part from this one, for states."""
+    """Where a later prompt is likely to part from this one: places for checkpoints of states."""
     images: Sequence[ImageRows] = ()
     """The rows of the prompt's images, at their places."""
 
     @property
     def owner(self) -> str:
-        """The key of what is kept of its text: the client and its adapters."""
+        """The key under which its text is kept: the client and the adapters."""
         return owner(self.request.client, self.adapters)
 
     @property
@@ -87,18 +87,18 @@ class PreparedRequest:
         return not self.max_tokens and not self.echo
 
     def full(self, tokens: int) -> bool:
-        """Whether an answer of so many tokens fills the context, and more were wanted."""
+        """Whether an answer of this many tokens fills the context, and more were wanted."""
         wanted = self.request.max_tokens
         return tokens >= self.max_tokens and (wanted is None or wanted > self.max_tokens)
 
     def as_warm_up(self) -> PreparedRequest:
-        """A warm-up that reads the rest of a prompt whose time was over."""
+        """A warm-up that reads the rest of a prompt whose time limit has passed."""
         request = self.request
         on = msgspec.structs.replace(request, id=f"{request.id}+", max_tokens=0)
         return replace(self, request=on, max_tokens=0)
 
     def routed(self, reason: str, expectation: Expectation) -> Request:
-        """The engine's request, with the router's word and what it expects of the answer."""
+        """The engine's request, with the router's reason and its expectation of the answer."""
         request = self.request
         return Request(
             id=request.id,
@@ -180,7 +180,7 @@ class RequestPreparer:
 
     @property
     def facts(self) -> dict[str, Any]:
-        """The format of calls, a warning about the template, and whether it reads images.
+        """The format of calls, a warning about the template, and whether the model reads images.
 
         As fields of `Ready`.
         """
@@ -243,7 +243,7 @@ class RequestPreparer:
         )
 
     def _borders(self, request: Generate, prompt: Sequence[Token], seen: Seen) -> tuple[int, ...]:
-        """Tokens before the last question, and before what was said last: these are edited."""
+        """The tokens before the last question, and before the last message: clients edit these."""
         messages = request.messages or []
         asked = [at for at, message in enumerate(messages) if message.role == "user"]
         if request.so_far or not asked:
@@ -252,7 +252,7 @@ class RequestPreparer:
         return tuple(sorted(lengths - {0}))
 
     def _before(self, request: Generate, at: int, prompt: Sequence[Token], seen: Seen) -> int:
-        """Tokens of the prompt before that message; 0 where the template does not tell."""
+        """The tokens of the prompt before message `at`; 0 where the template does not tell."""
         earlier = msgspec.structs.replace(
             request,
             messages=(request.messages or [])[:at],
@@ -261,12 +261,12 @@ class RequestPreparer:
         )
         try:
             before = self._tokens(earlier, self._turn(earlier), seen) if at else []
-        except RequestError:  # of a template that wants a question last
+        except RequestError:  # the template wants a question last
             return 0
         return common_prefix(before, prompt)
 
     def _sampling(self, request: Generate) -> SamplingParams:
-        """The chain, with biases of texts as those of their tokens. Raises RequestError."""
+        """The sampling, with biases of texts turned into those of tokens. Raises RequestError."""
         biases = dict(request.sampling.logit_bias)
         for text, bias in request.biased_texts:
             for token in self.words(text, "logit_bias"):
@@ -312,7 +312,7 @@ class RequestPreparer:
     def _limited(
         self, request: Generate, turn: Turn | None, inner: GrammarConstraint | TokenHealing | None
     ) -> GrammarConstraint | TokenHealing | ThoughtLimit | None:
-        """The constraint, and above it the limit of thoughts, where the answer may have any."""
+        """The constraint, inside a limit of thoughts if the answer may have thoughts."""
         pair, most = self._dialogue.thoughts, request.max_thoughts
         limited = most is not None or request.reasoning_control
         if not limited or turn is None or pair is None:
@@ -352,7 +352,7 @@ class RequestPreparer:
         return self._prompts.tokenized(question)
 
     def _turn(self, request: Generate) -> Turn | None:
-        """The prompt of a chat and what its answer may do, special tokens of messages quoted."""
+        """The prompt of a chat, with special tokens quoted, and what its answer may do."""
         chat = request.messages is not None
         return self._dialogue.turn(self._prompts.quoted(request)) if chat else None
 
@@ -361,7 +361,7 @@ class RequestPreparer:
         return self._prompts.tokens(request, rendered, self._context(), seen.tokens)
 
     def words(self, text: str, param: str, most: int | None = None) -> list[Token]:
-        """The first `most` tokens of a text in which no special token is read.
+        """The first `most` tokens of a text; special tokens in it are read as plain text.
 
         Raises TooLarge.
         """

@@ -18,10 +18,10 @@ from localspec.worker import process
 _log = logging.getLogger("localspec.worker")
 
 LONG_CHARS = 100_000
-"""A request with more text waits behind other long ones, and not in front of short ones."""
+"""A request with more text waits behind other long ones, so that short ones do not wait for it."""
 LONG_GRAMMAR_CHARS = 4_000
-"""The same for grammars: one of so many characters compiles in some 50 ms, one of ten times as many
-in up to two seconds."""
+"""The same for grammars: one of this size compiles in some 50 ms, one of ten times the size in up
+to two seconds."""
 _TOKEN_CHARS, _VALUE_CHARS = 4, 50
 """The cost in characters of a token, and of a message, a function or a part of one."""
 
@@ -47,8 +47,8 @@ class Prepared(Generic[_Result]):
 class Turns:
     """Requests that wait for one thread, served round-robin by client. Any thread.
 
-    A client is a principal and its conversation, where it names one. Requests of one client are
-    served in their order.
+    Here each conversation that a client names counts as a client of its own. Requests of one client
+    are served in their order.
     """
 
     def __init__(self) -> None:
@@ -63,7 +63,7 @@ class Turns:
             self._changed.notify()
 
     def get(self) -> _Item | None:
-        """The next one, waiting for it; None once it is closed."""
+        """Wait for the next request; None once the queue is closed."""
         with self._changed:
             self._changed.wait_for(lambda: self._closed or self._clients)
             if self._closed:
@@ -133,7 +133,7 @@ class Preprocessing(Generic[_Result]):
                 yield read
 
     def close(self) -> None:
-        """End the threads. Waits for requests in work: the model may be freed afterwards."""
+        """End the threads. Waits for requests in work, so that the model may be freed then."""
         self._pending.clear()
         for turns in self._turns.values():
             turns.close()
@@ -228,7 +228,7 @@ def _chars(request: Request) -> int:
 
 
 def _values(value: object) -> int:
-    """The count of values in a JSON value, up to LONG_CHARS of their cost."""
+    """The count of values in a JSON value; it stops where their cost exceeds LONG_CHARS."""
     pending: list[object] = [value]
     count = 0
     while pending and count * _VALUE_CHARS <= LONG_CHARS:

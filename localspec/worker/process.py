@@ -1,4 +1,4 @@
-"""Configures a worker's process: it dies with its supervisor, and first when memory is short."""
+"""Configures a worker's process: it dies with its supervisor, and first if memory runs out."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ _PR_SET_PDEATHSIG = 1
 _OOM_SCORE_ADJ = 800
 
 SWITCH_SECONDS = 0.0005
-"""A preprocessing thread yields to the engine's thread after so long; Python's default is ten times
-as long, and the engine waits for it a dozen times in a step."""
+"""A preprocessing thread yields to the engine's thread after this time. Python's default is ten
+times as long, and the engine's thread waits a dozen times in a step."""
 
 STACK_BYTES = 256 * 1024 * 1024
 """More than twice what the hungriest tokenizer needs for `limits.MAX_WORD_CHARS`."""
@@ -39,7 +39,7 @@ def expendable() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C in a terminal is for the supervisor
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # a core dump would hold prompts and weights
     if sys.platform == "linux":
-        with contextlib.suppress(OSError):  # not everywhere may a process volunteer
+        with contextlib.suppress(OSError):  # some systems do not allow it
             Path("/proc/self/oom_score_adj").write_text(str(_OOM_SCORE_ADJ))
 
 
@@ -53,7 +53,7 @@ def loaded() -> None:
 
 
 def die_with_parent() -> None:
-    """SIGKILL from the kernel when the parent dies, also while native code is busy; on Linux."""
+    """Have Linux send SIGKILL when the parent dies; works while native code is busy, too."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
@@ -61,8 +61,8 @@ def die_with_parent() -> None:
 def deep_thread(name: str, work: Callable[[], None]) -> threading.Thread:
     """A started thread that does `work`, with a stack large enough for tokenizers.
 
-    Tokenizers split text with recursive regular expressions: a word of 50,000 letters overflows
-    the stack that a platform gives, and with it the process. Only touched pages cost memory.
+    Tokenizers split text with recursive regular expressions: a word of 50,000 letters overflows a
+    platform's default stack, which ends the process. Only touched pages cost memory.
     """
     thread = threading.Thread(target=work, name=name, daemon=True)
     before = threading.stack_size(STACK_BYTES)

@@ -39,13 +39,13 @@ class _Saved(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class Profile:
     """Costs, acceptance and the exactness class of one pair in one setting. Model lifetime.
 
-    `worth`, by rows, is how many times as long forwards take with llama.cpp's own kernels,
-    `threads` the threads of a forward, 0 while that is not known, `loading` what it takes to read
-    a token of a prompt or to load a copy of one, `exits` how often so many of the first layers have
-    the likeliest token of all of them.
+    worth: By rows, how many times as long forwards take with llama.cpp's own kernels.
+    threads: The threads of a forward; 0 while that is not known.
+    loading: What it takes to read a token of a prompt, and to load a copy instead.
+    exits: By number of first layers, how often these have the likeliest token of all layers.
 
-    It holds numbers only, nothing of any text. A file that is damaged or of another version counts
-    as empty.
+    It holds only numbers, and nothing of any text. A file that is damaged or of another version
+    counts as empty.
     """
 
     path: Path
@@ -85,7 +85,7 @@ class Profile:
         return cls(path, Costs(), Acceptance())
 
     def save(self) -> None:
-        """Write the file. A disk that refuses is only logged."""
+        """Write the file. An error of the disk is only logged."""
         shape = asdict(self.shape) if self.shape is not None else None
         learned = self.costs.to_dict(), self.acceptance.to_dict(), shape
         loading = self.loading.to_dict()
@@ -103,7 +103,7 @@ def fingerprint(files: Sequence[Path], *facts: Any) -> str:
 
 
 def _shape(saved: dict[str, Any] | None) -> Shape | None:
-    """The shape with all its fields: a default for a lost one would silently break exactness."""
+    """The saved shape. Raises ValueError if a field is missing: a default could break exactness."""
     if saved is None:
         return None
     if saved.keys() != asdict(Shape()).keys():

@@ -72,7 +72,7 @@ class Prompts:
         )
 
     def _quoted(self, one: Message, *, own: bool) -> Message:
-        told = history.tidied(one)  # arguments are read first: JSON may write a mark in escapes
+        told = history.tidied(one)  # parse arguments first: JSON may hide a mark in escapes
         content = self._markers.quoted(told.content, own=own, words=not own)
         extra = {
             key: self._markers.quoted(value, own=own and key != "tool_calls")
@@ -81,11 +81,11 @@ class Prompts:
         return Message(told.role, content, extra)
 
     def quoted_functions(self, functions: Sequence[Json]) -> Sequence[Json]:
-        """The functions, of which a message tells the model, with such stand-ins."""
+        """The functions that a message describes, with stand-ins for special tokens."""
         return self._markers.quoted([*functions], words=True)
 
     def render(self, messages: Sequence[Message], variables: Mapping[str, Any]) -> str:
-        """The prompt by the model's template; the messages one after the other without one.
+        """The prompt that the template renders; without one, the messages one after the other.
 
         Messages are `quoted`, and so is the result. Raises TemplateError.
         """
@@ -122,8 +122,8 @@ class Prompts:
     ) -> list[Token]:
         """The prompt's tokens; a template writes its own BOS, plain text gets the model's.
 
-        The names of special tokens are those tokens in a raw prompt, as for llama-server, and plain
-        text in messages, which are `rendered`. Marks of `images` become what these are read as.
+        A special token's name stands for that token in a raw prompt, as in llama-server, and is
+        plain text in messages, which come `rendered`. Marks of `images` become the images' tokens.
 
         Raises:
             RequestError: The model cannot fill in a middle.
@@ -186,7 +186,7 @@ class Prompts:
         return self._tokenized(parts, add_special=question.add_special)
 
     def words(self, text: str, param: str, most: int) -> list[Token]:
-        """The first `most` tokens of a text without special tokens, such as an answer.
+        """The first `most` tokens of a text; special tokens in it are read as plain text.
 
         Raises TooLarge.
         """
@@ -206,7 +206,7 @@ class Prompts:
         return healing.TokenHealing(typed, self._words) if typed and self._words else None
 
     def _infill(self, request: Generate, suffix: str, context: int) -> list[Token]:
-        """The prompt around a middle. Raises RequestError for a model that cannot fill one in."""
+        """The prompt of an infill. Raises RequestError for a model without tokens for that."""
         if self._marks is None:
             raise RequestError(
                 "This model cannot fill in a middle: its file names no tokens for that.",
@@ -249,7 +249,10 @@ class Prompts:
         return tokens
 
     def _behind(self, text: str) -> list[Token]:
-        """The tokens of text that continues another: some tokenizers put a blank before a first."""
+        """The tokens of a text that continues another one.
+
+        It is tokenized behind a line's end: some tokenizers put a blank before a text's first word.
+        """
         line = self._model.plain_tokens("\n")
         tokens = self._model.plain_tokens("\n" + text)
         return (
@@ -258,7 +261,7 @@ class Prompts:
 
 
 def _marks(model: Model) -> infill.Marks | None:
-    """The model's tokens for filling in a middle; None where it has none."""
+    """The model's tokens for an infill; None where it has none."""
     prefix, suffix = model.infill("pre"), model.infill("suf")
     if prefix is None or suffix is None:
         return None

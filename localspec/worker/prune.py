@@ -1,9 +1,10 @@
 """Makes a draft of some of a model's layers: `python -m localspec.worker.prune TARGET DRAFT`.
 
-The model writes texts, as for a draft head. A draft of some layers reads them, and agrees where its
-likeliest token is the target's. Layers that are left out stand in a row: a row in the middle is
-missed least, and one at the end is an early exit (Gromov et al., 2024; LayerSkip, Elhoushi et al.,
-2024). Native code may die on a strange file, so the process does nothing else.
+The model writes texts, as for a draft head. A draft of some layers reads them; its agreement is how
+often its likeliest token is the target's. The layers left out are consecutive: leaving out some in
+the middle costs least agreement, and without the last ones a draft is an early exit (Gromov et al.,
+2024; LayerSkip, Elhoushi et al., 2024). Native code may crash on a malformed file, so this process
+does nothing else.
 """
 
 from __future__ import annotations
@@ -28,14 +29,15 @@ from localspec.types import Row, Token
 from localspec.worker import command, train_head
 
 _SHARES = (0.25, 0.5, 0.75, 0.9)
-"""Shares of a model's layers that are tried. Fewer would be an n-gram, more the model itself."""
+"""Shares of a model's layers that are tried. Fewer are hardly more than an n-gram model, and more
+are nearly the whole model."""
 _ROWS = 64
 _ENOUGH = 0.97
-"""A draft that is all but the target leaves no time to be won, whatever it agrees in."""
+"""The most agreement that is believed: a draft that is nearly the target saves no time."""
 
 
 class Read(NamedTuple):
-    """A text of the target: its tokens, where the answer begins, and what the target said there.
+    """A text of the target: its tokens, where the answer begins, and the likeliest tokens there.
 
     `likeliest[i]` is the target's likeliest token in the place of token `start + i`.
     """
@@ -54,7 +56,7 @@ class Measured(NamedTuple):
 
     @property
     def gain(self) -> float:
-        """The speed-up to expect of it at the best depth."""
+        """The expected speed-up at the best depth."""
         return partner.gain(self.share, min(self.agreement, _ENOUGH))
 
     def __str__(self) -> str:
@@ -101,7 +103,7 @@ def _make(asked: argparse.Namespace) -> None:
 
 
 def candidates(count: int) -> Iterator[list[int]]:
-    """The layers to try of `count`: without a row of them, which leaves the first."""
+    """The lists of layers to try, of `count`: each lacks consecutive ones, but not the first."""
     sizes = sorted({min(count - 1, max(1, round(share * count))) for share in _SHARES})
     for size in sizes:
         for first in range(1, size + 1):
@@ -109,7 +111,7 @@ def candidates(count: int) -> Iterator[list[int]]:
 
 
 def written(target: Path, tokens: int) -> list[Read]:
-    """Texts that the model writes, of `tokens` tokens of answers. Raises LocalSpecError."""
+    """Texts that the model writes, with answers of `tokens` tokens. Raises LocalSpecError."""
     return [
         Read([*text.prompt, *text.came], len(text.prompt), np.array(text.likeliest))
         for text in train_head.texts(target, tokens)

@@ -1,6 +1,6 @@
 """Requantizes a model in a process of its own.
 
-`python -m localspec.worker.quantize SOURCE DESTINATION`: native code may die on a strange file.
+`python -m localspec.worker.quantize SOURCE DESTINATION`: native code may crash on a malformed file.
 Standard output carries one JSON object, a `Result` or a `Failure`; llama.cpp writes to standard
 error.
 """
@@ -26,7 +26,7 @@ class Result(msgspec.Struct, frozen=True, tag="result"):
 
 
 class Failure(msgspec.Struct, frozen=True, tag="failure"):
-    """The error in place of a result. `code` is of errors.py."""
+    """The error in place of a result. `code` is one of `errors.py`."""
 
     code: str
     message: str
@@ -42,8 +42,8 @@ def main() -> int:
     parser.add_argument("--threads", type=int, default=0)
     parser.add_argument("--measure", action="store_true")
     asked = parser.parse_args()
-    die_with_parent()  # what it makes would be nobody's
-    # Native code prints to descriptor 1 when it likes; our answer keeps a descriptor of its own.
+    die_with_parent()  # without its parent the result has no use
+    # Native code may print to descriptor 1, so the answer gets a descriptor of its own.
     answer = os.fdopen(os.dup(1), "wb")
     os.umask(0o022)  # native code creates the model with the mode that this leaves
     os.dup2(2, 1)

@@ -69,7 +69,7 @@ def answer_question(question: Question, model: Model, preparer: Reader) -> Quest
 
 
 def end_thoughts(asked: EndThoughts, running: Iterable[PreparedRequest]) -> QuestionAnswer:
-    """End the thoughts of one of the running requests; the answer's text says why it was not."""
+    """End the thoughts of a running request; if that fails, the answer's text says why."""
     found = next((each for each in running if each.request.id == asked.request), None)
     if found is None:
         why = NOT_RUNNING

@@ -78,7 +78,7 @@ class ExactnessSwitch:
     def decision(
         self, profile: Profile, unknown: Undecided | None, known: Shape | None
     ) -> ExactnessDecision:
-        """The work that decides the rest; it is over at once where the shape is `known`."""
+        """The idle work that decides exactness; it is over at once where the class is `known`."""
         verdict = unknown.verdict if unknown else StrictCost(self.strict, "")
         decision = ExactnessDecision(
             self._engine,
@@ -115,11 +115,11 @@ class ExactnessSwitch:
         raise OutOfMemory("There is no memory for the other exactness with all layers in place.")
 
     def known(self, *, strict: bool) -> Profile:
-        """The profile of such use of the model."""
+        """The profile of the model in strict or standard use."""
         return self._loader.profile("strict" if strict else "standard")
 
     def decided(self, shape: Shape, verdict: StrictCost) -> None:
-        """Forwards are of this class from now on."""
+        """Take note that forwards are of this class from now on."""
         self._controller.arrange(shape.multiple, self._engine.layout)
         self._probe.remark = lambda: verdict.sentence if verdict.why else ""
         self.ready = self._described()

@@ -121,7 +121,7 @@ class Replays:
         self._waiting.append(request)
 
     def cancel(self, id_: str) -> ReplayRequest | PromptLogprobs | None:
-        """Drop a request without a last event: its client has gone. None where there is none."""
+        """Drop a request and send no last event, as its client has gone. None without one."""
         running = self._running
         if running is not None and running.request.id == id_:
             self._stop()

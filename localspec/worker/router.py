@@ -63,9 +63,10 @@ class Router:
 
 
 def chosen(sources: Mapping[str, SourceCount]) -> tuple[int, int]:
-    """Drafted and accepted tokens of an answer, without those in rows that were paid anyway.
+    """The drafted and accepted tokens of an answer, without lookahead's.
 
-    These are seldom accepted, and that says nothing about drafts.
+    Lookahead drafts in rows that are paid anyway. Its tokens are seldom accepted, and that says
+    nothing about other drafts.
     """
     counts = [count for name, count in sources.items() if name != LOOKAHEAD]
     return sum(count.drafted for count in counts), sum(count.accepted for count in counts)

@@ -110,9 +110,9 @@ def exposure(host: str, port: int) -> str:
 
 
 def drop() -> None:
-    """Give up new privileges, core dumps, being traced and readable files."""
+    """Rule out new privileges, core dumps, being traced, and files that others can read."""
     faulthandler.enable()
-    signal.signal(signal.SIGINT, signal.SIG_DFL)  # native code runs for ever: no handler would
+    signal.signal(signal.SIGINT, signal.SIG_DFL)  # no Python handler runs during native code
     os.umask(0o077)
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     if sys.platform == "linux":
@@ -139,7 +139,7 @@ def _of_interface(name: str) -> str:
 
 
 def _free(host: str, port: int) -> None:
-    """Raises ConfigError, with the reason, where the address cannot be listened on."""
+    """Raise ConfigError, with the reason, where the address cannot be listened on."""
     try:
         with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as attempt:
             attempt.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -152,7 +152,7 @@ def _free(host: str, port: int) -> None:
 
 
 def _say(text: str) -> None:
-    print(text, file=sys.stderr, flush=True)  # noqa: T201 - this process has no other voice
+    print(text, file=sys.stderr, flush=True)  # noqa: T201 - this process has no other output
 
 
 if __name__ == "__main__":

@@ -36,12 +36,12 @@ _KEPT = 2
 """Children kept for the next jobs: one renders a template while another compiles a grammar."""
 
 WALL_SECONDS = 20.0
-"""A child silent for so long hangs without using processor time, and is killed."""
+"""A child that is silent for this long hangs without using processor time, and is killed."""
 
 _STATM = Path("/proc/self/statm")
 _LENGTH = struct.Struct(">I")
 _MAX_OUTCOME_BYTES = 64 << 20
-"""More than the longest prompt that a template may write takes, at four bytes a character."""
+"""More than the longest prompt that a template may write, at four bytes a character."""
 
 
 class Bounds(NamedTuple):
@@ -92,7 +92,7 @@ class SandboxDied(Exception):
 class Sandbox:
     """The parent's end of all children, which are started when needed. Any thread.
 
-    Jobs raise Died, or the error that the job itself raised.
+    Jobs raise SandboxDied, or the error that the job itself raised.
     """
 
     def __init__(self) -> None:
@@ -190,7 +190,7 @@ class _Child:
                 pass_fds=(theirs.fileno(),),
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
-                stderr=subprocess.DEVNULL,  # a worker's last words must be its own
+                stderr=subprocess.DEVNULL,  # a worker's last lines there must be its own
             )
         self._connection = ours
         return True, ours
@@ -203,7 +203,7 @@ class _Child:
         if self._child is None:
             return 0
         try:
-            returncode = self._child.wait(timeout=0.1)  # dead already, mostly
+            returncode = self._child.wait(timeout=0.1)  # mostly it has ended already
         except subprocess.TimeoutExpired:
             self._child.kill()
             returncode = self._child.wait()
@@ -237,7 +237,7 @@ def _outcome(packed: bytes) -> Outcome:
             return template.rendered(job)
     except LocalSpecError as error:
         return Refusal(error.code, error.message, error.fix, error.param)
-    except Exception as error:  # noqa: BLE001 - memory, recursion, or a bug: the request's own end
+    except Exception as error:  # noqa: BLE001 - memory, recursion, a bug: this request fails alone
         return Refusal(RequestError.code, f"That did not work: {error!r:.300}.", "", None)
 
 

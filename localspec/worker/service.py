@@ -78,7 +78,7 @@ class Service:
 
     Everything but preparing requests happens on the thread that loaded the model. A wrong request
     fails alone; an engine that fails ends the process, because its state cannot be trusted any
-    more. Requests do not fail with it: the supervisor resumes them on another worker.
+    more. Its requests do not fail: the supervisor resumes them on another worker.
 
     Args:
         loaded: The model and its engine.
@@ -281,7 +281,7 @@ class Service:
                 session = self._engine.admit(self._request(prepared))
             except Exception as error:
                 if isinstance(error, EngineError) and not isinstance(error, NoRoom):
-                    raise  # a prefix that could not be taken over: memory may be anything now
+                    raise  # taking over a prefix failed: what memory holds is unknown
                 _log.exception("request %s failed and ends alone", request.id)
                 self._line.send(failed(request.id, known(error)))
                 continue
@@ -333,7 +333,8 @@ class Service:
     def _step(self) -> None:
         """Make one step of the engine. Its outputs are sent at once, or while a device computes.
 
-        So a stop string may be found when the next forward has begun; its output is dropped.
+        In the latter case a stop string may be found after the next forward has begun; what that
+        forward gives for the ended answer is dropped.
         """
         outputs = self._engine.step()
         self._flush()
@@ -350,7 +351,7 @@ class Service:
         over, self._over = self._over, []
         for answer, failure in over:
             if failure is None:
-                assert answer.finish is not None  # noqa: S101 — that is why it is over
+                assert answer.finish is not None  # noqa: S101 - it is over because of that
                 self._end(answer, answer.finish)
             else:
                 del self._answers[answer.session]
@@ -371,7 +372,7 @@ class Service:
         before = answer.completion_tokens
         try:
             delta = None if output.failure else answer.take(output)
-        except Exception as error:  # noqa: BLE001 — of its text; the engine is untouched
+        except Exception as error:  # noqa: BLE001 - only the text failed; the engine is untouched
             _log.exception("request %s failed and ends alone", answer.id)
             return known(error)
         self._totals.completion_tokens += answer.completion_tokens - before
@@ -404,7 +405,7 @@ class Service:
         )
 
     def _fail_all(self, error: LocalSpecError) -> None:
-        """The end of every request, waiting or active."""
+        """Fail every request, waiting or active."""
         for id_ in list(self._ids()):
             self._line.send(failed(id_, error))
         self._waiting.clear()

@@ -1,6 +1,6 @@
 """Saves, restores and erases what slots hold, as llama-server does, by files of the prefix store.
 
-The engine's thread copies memory; a thread of its own reads and writes files.
+The engine's thread copies memory; another thread reads and writes files.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ class SlotFiles:
     """Carries out slot actions, each once its slot is idle. The engine's thread.
 
     Args:
-        engine: Whose slots these are.
-        prefixes: Tells under which key copies of its memory may be used.
+        engine: Has the slots.
+        prefixes: Has the key under which copies of the engine's memory may be used.
         model: The model's name, for people.
         send: Sends an answer.
-        wake: Lets the service go on, for any thread.
+        wake: Lets the service's loop go on. For any thread.
     """
 
     def __init__(
@@ -58,7 +58,7 @@ class SlotFiles:
         return len(self._under_way)
 
     def ids(self) -> Iterator[str]:
-        """The ids of all that is under way."""
+        """The ids of all actions under way."""
         yield from self._under_way
 
     def take(self, action: SlotAction) -> None:
@@ -72,7 +72,7 @@ class SlotFiles:
         return self._under_way.pop(id_, None) is not None
 
     def clear(self) -> None:
-        """Drop everything."""
+        """Drop all actions."""
         self._under_way.clear()
 
     def close(self) -> None:
@@ -80,10 +80,10 @@ class SlotFiles:
         self._disk.shutdown(wait=True, cancel_futures=True)
 
     def advance(self) -> None:
-        """Go on with every action that can.
+        """Continue every action that can go on.
 
         Raises:
-            EngineError: memory could not be taken in, and may be anything now.
+            EngineError: a copy could not be restored, and what memory holds is unknown now.
         """
         for id_, work in list(self._under_way.items()):
             try:
@@ -161,7 +161,7 @@ class SlotFiles:
         return target
 
     def _check(self, action: SlotAction, listed: Listed, key: str) -> None:
-        """Refuse a file whose bits mean something else here. Raises RequestError."""
+        """Refuse a file of another key, or one too long for the context. Raises RequestError."""
         header, context = listed.header, self._engine.context
         if header.key != key or header.role != TARGET:
             raise RequestError(
@@ -178,15 +178,16 @@ class SlotFiles:
             )
 
     def _key(self) -> Generator[None, None, str]:
-        """The key of copies of this memory, once the model's file has been read for it."""
+        """The key of copies of this memory, once the model's file has been identified."""
         while (key := self._prefixes.identified()) is None:
             yield
         return key
 
     def _idle(self, action: SlotAction) -> Generator[None, None, int | None]:
-        """Where the conversation of that name is, once it is idle; None where it is nowhere.
+        """The slot of the action's conversation, once it is idle; None where there is none.
 
-        Without one of that name the place with that number, unless another one is there.
+        If no slot holds that conversation, it is the slot of the action's number, unless the name
+        of the conversation there begins with "slot ".
         """
         engine = self._engine
         engine.vacate()
@@ -203,7 +204,7 @@ class SlotFiles:
 
     @staticmethod
     def _is(action: SlotAction, session: str, request: Request) -> bool:
-        """Whether a request is of that conversation."""
+        """Whether a request belongs to the action's conversation."""
         mine = owner(action.client, request.adapters)
         return (session, request.client) == (action.session, mine)
 
@@ -222,7 +223,7 @@ class SlotFiles:
         return text.client == owner(action.client, text.adapters)
 
     def _done(self, work: Callable[[], _Result]) -> Generator[None, None, _Result]:
-        """The result of work on the disk."""
+        """Do work on the disk's thread, and wait for its result."""
         future: Future[_Result] = self._disk.submit(work)
         future.add_done_callback(lambda _: self._wake())
         while not future.done():

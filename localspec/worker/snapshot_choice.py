@@ -1,4 +1,4 @@
-"""Whether forwards should leave snapshots of a state: whether they cost less than copies would."""
+"""Decides whether forwards leave snapshots of a state: if these cost less than copies would."""
 
 from __future__ import annotations
 
@@ -15,14 +15,15 @@ if TYPE_CHECKING:
 _ROWS = 5
 """Rows of a usual round with a draft."""
 _REJECTED = 0.5
-"""Share of drafts of which something is rejected: then a copy comes back, and the next forward
-reads again what had been accepted, without a draft."""
+"""Share of drafts of which something is rejected. Then a copy is restored, and the next forward,
+which has no draft, reads the accepted tokens again."""
 
 
 def choose(context: Context, clock: Callable[[], float]) -> None:
-    """Let an empty context leave no snapshots where its forwards are cheaper by more than copies.
+    """Turn snapshots off in an empty context, if they cost its forwards more than copies would.
 
-    A forward without them is tried only where even one of a single row is so much cheaper.
+    A forward without them is tried only if a single row is cheaper by more than copies cost:
+    otherwise snapshots cannot cost as much.
     """
     rows = min(_ROWS, context.snapshots + 1)
     copy = calibrate.copying(context, clock)
@@ -37,7 +38,7 @@ def choose(context: Context, clock: Callable[[], float]) -> None:
 
 
 def _seconds(context: Context, rows: int, clock: Callable[[], float]) -> float:
-    """Seconds of a forward of so many rows in the empty slot 0, after one of as many."""
+    """Seconds of a forward of this many rows in the empty slot 0, after one of as many."""
     context.truncate(0, 0)
     seconds = calibrate.warmed(context, MeasuringPlace(0, 0), rows, clock)
     context.truncate(0, 0)

@@ -8,19 +8,20 @@ MOST = 0.03
 """`exactness = "auto"` is strict where that costs less than this share of a request's time."""
 
 PROMPT_TOKENS, ANSWER_TOKENS = 256, 256
-"""The request that is priced: where neither reading nor answering is all."""
+"""The request that is priced: neither its prompt nor its answer takes all of the time."""
 
 SHORT_TOKENS = 8192
-"""A context that no setting asks for may be halved or quartered, but not to less."""
+"""Strict use may shorten a context that was not configured, but not below this."""
 
 
 @dataclass(frozen=True, slots=True)
 class RequestForwards:
-    """The fastest of what strict and standard use compute, in seconds.
+    """The fastest forwards of strict and standard use, in seconds.
 
-    step, row: A forward that gives a lone answer its next token: as many rows as the class demands,
-        and one.
-    read, chunk: A token of a prompt, in the largest forwards of the class, and of standard use.
+    step, row: A forward that gives a lone answer its next token: `step` has as many rows as the
+        class demands, `row` has one.
+    read, chunk: A token of a prompt: `read` in the largest forwards of the class, `chunk` in those
+        of standard use.
     """
 
     step: float
@@ -54,7 +55,7 @@ class StrictCost:
 
     @property
     def sentence(self) -> str:
-        """The whole of it, for status."""
+        """The verdict and how sure it is, for status."""
         return f"auto: {self.why}" + ("" if self.sure else ", as far as a busy machine tells")
 
 
@@ -67,7 +68,7 @@ def strict_cost_of(forwards: RequestForwards, *, sure: bool = True) -> StrictCos
 
 
 def too_slow_at_once(step: float, row: float, *, sure: bool = True) -> StrictCost | None:
-    """Refuse strict by the seconds of one forward alone, as if reading cost nothing more."""
+    """Refuse strict by decoding's forwards alone, as if it read prompts as fast as standard use."""
     price = RequestForwards(step, row, read=row, chunk=row).price
     if price < MOST:
         return None
@@ -76,7 +77,7 @@ def too_slow_at_once(step: float, row: float, *, sure: bool = True) -> StrictCos
 
 
 def too_few_slots(together: int, slots: int) -> StrictCost | None:
-    """Refuse strict where forwards or memory then hold fewer requests."""
+    """Refuse strict where a forward or memory would hold fewer requests."""
     if together >= slots:
         return None
     return StrictCost(False, f"strictly, {together} of {slots} requests could go on together here")
@@ -87,7 +88,7 @@ def context_too_short(strict_context: int, context: int, *, asked: bool) -> Stri
 
     Args:
         strict_context: Tokens of one request in strict use.
-        context: In standard use.
+        context: Tokens of one request in standard use.
         asked: Whether the configuration names a length; otherwise only a short one matters.
     """
     if strict_context >= (context if asked else min(context, SHORT_TOKENS)):

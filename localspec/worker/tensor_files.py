@@ -1,7 +1,7 @@
 """Reads the weights that PyTorch programs publish: `.safetensors`, and `.pt` without running it.
 
-A `.pt` is a pickle, which may name any function to be called. Here it may name only those of which
-a dictionary of tensors is made, and these are our own; so nothing in the file can run.
+A `.pt` is a pickle, which may name any function to be called. Here it may name only those that a
+dictionary of tensors needs, with our own in place of torch's, so nothing in the file can run.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from localspec.errors import ModelError
 from localspec.types import Floats
 
 _MOST_BYTES = 16 << 20
-"""Of a header, or of a pickle that only names tensors: real ones have some kilobytes."""
+"""The most bytes of a header, or of a pickle that only names tensors: real ones have kilobytes."""
 _KINDS = {"F64": np.float64, "F32": np.float32, "F16": np.float16, "BF16": np.uint16}
 _STORAGES = {
     "DoubleStorage": "F64",
@@ -42,7 +42,7 @@ _SAFER = "Take a .safetensors of it, or save it again by torch.save(model.state_
 
 
 class FileTensor(NamedTuple):
-    """A tensor where it lies in a file: its kind by safetensors' name, and its shape."""
+    """A tensor in a mapped file: its kind by safetensors' name, its shape, and its bytes."""
 
     kind: str
     shape: tuple[int, ...]
@@ -78,7 +78,7 @@ def _refuse(path: Path, why: str, fix: str = "Fetch it again.") -> ModelError:
 
 
 class _Entry(msgspec.Struct):
-    """A tensor as the header of a safetensors tells of it."""
+    """A tensor as the header of a .safetensors describes it."""
 
     dtype: str
     shape: list[int]
@@ -86,7 +86,7 @@ class _Entry(msgspec.Struct):
 
 
 def _safetensors(path: Path, data: NDArray[np.uint8]) -> dict[str, FileTensor]:
-    """Eight bytes of length, a header in JSON, and the tensors one behind the other."""
+    """Read a .safetensors: eight bytes of length, a header in JSON, and the tensors in a row."""
     if len(data) < struct.calcsize("<Q"):
         raise _refuse(path, "it ends before its header")
     (length,) = struct.unpack("<Q", data[:8].tobytes())
@@ -122,7 +122,7 @@ class _Storage(NamedTuple):
 
 
 class _TensorPlace(NamedTuple):
-    """A tensor as the pickle tells of it."""
+    """A tensor as the pickle describes it."""
 
     storage: _Storage
     offset: int
@@ -133,7 +133,7 @@ class _TensorPlace(NamedTuple):
 def _rebuilt(
     storage: _Storage, offset: int, shape: Sequence[int], strides: Sequence[int], *_: object
 ) -> _TensorPlace:
-    """A tensor, in place of torch's function that would make one."""
+    """A tensor's place; stands in for torch's function that would make the tensor."""
     return _TensorPlace(storage, offset, tuple(shape), tuple(strides))
 
 
@@ -141,7 +141,7 @@ class _Tensors(pickle.Unpickler):
     """Unpickles dictionaries of tensors and nothing else."""
 
     def find_class(self, module_name: str, global_name: str, /) -> Any:
-        """Only what a dictionary of tensors is made of. Raises UnpicklingError."""
+        """Allow only what a dictionary of tensors is made of. Raises UnpicklingError."""
         named = f"{module_name}.{global_name}"
         if named == "torch._utils._rebuild_tensor_v2":
             return _rebuilt
@@ -160,7 +160,7 @@ class _Tensors(pickle.Unpickler):
 
 
 def _zipped(path: Path, data: NDArray[np.uint8]) -> dict[str, FileTensor]:
-    """An archive with the pickle and, each in a part of its own, the numbers."""
+    """Read a .pt: an archive with the pickle and, each in a part of its own, the numbers."""
     try:
         with zipfile.ZipFile(path) as archive:
             listed = {each.filename: each for each in archive.infolist()}
@@ -197,7 +197,7 @@ def _part(  # noqa: PLR0913, PLR0917 - all that one part is found by
     at = part.header_offset
     if not 0 <= at <= len(data) - 30:
         raise _refuse(path, "its list of parts names places behind its end")
-    names = struct.unpack("<HH", data[at + 26 : at + 30].tobytes())  # of a part's own header
+    names = struct.unpack("<HH", data[at + 26 : at + 30].tobytes())  # in the part's own header
     start = at + 30 + sum(names) + lies.offset * one
     if lies.offset < 0 or lies.offset * one + size > part.file_size or start + size > len(data):
         raise _refuse(path, f"it is cut off: tensor {name[:80]} ends behind its part's end")

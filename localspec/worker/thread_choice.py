@@ -20,12 +20,12 @@ class ThreadChoice:
     """The threads of one load's forwards, the target's and the draft's. Model lifetime.
 
     Kinds of cores are measured while the worker is idle, or `at_once` where bits depend on the
-    number: llama.cpp's attention shares out a long text by threads.
+    number: llama.cpp's attention splits a long text by threads.
 
     Args:
-        command: The load. Where it configures a number, or a simulated machine, that stays.
+        command: The load. If it configures a number or a simulated machine, the number is fixed.
         strict: Whether the target is loaded for strict use now.
-        at_once: Strict exactness is claimed from the first answer on.
+        at_once: Whether strict exactness is claimed from the first answer on.
     """
 
     def __init__(self, command: Load, strict: Callable[[], bool], *, at_once: bool) -> None:

@@ -1,7 +1,7 @@
 """Runs a module as a program that ends with the process which started it.
 
-`python -m localspec.worker.tied MODULE ARGUMENTS`: what is not ours, such as pip, does not watch
-who waits for it, and would go on for nobody after a SIGKILL.
+`python -m localspec.worker.tied MODULE ARGUMENTS`: a program that is not ours, such as pip, does
+not watch its parent, and would go on after the parent was ended by SIGKILL.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 The target writes texts, many at once, on the devices where a daemon would load it; the head learns
 from the states of these forwards. That takes an hour for a small target on two cores. Native code
-may die on a strange file, so the process does nothing else.
+may crash on a malformed file, so this process does nothing else.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 _SLOTS = 32
 _CONTEXT = 1024
 _LONGEST = 256
-"""Tokens of one text."""
+"""The most tokens of one answer."""
 _TEMPERATURES = (0.0, 0.0, 0.6, 0.9)
 """Temperatures of the texts, in turn."""
 _LIKELY = 40
@@ -105,7 +105,7 @@ def opened(target: Path) -> Iterator[Context]:
     """
     chosen, _ = config.in_force(paths.config_file())
     engine = replace(chosen.engine, slots=_SLOTS, context=_CONTEXT, exactness="strict")
-    alone = replace(chosen.speculation, drafters=(), max_draft=1)  # no memory for rows of drafts
+    alone = replace(chosen.speculation, drafters=(), max_draft=1)  # plan no rows for drafts
     load = Load(target.stem, str(target), None, replace(chosen, engine=engine, speculation=alone))
     lent = remotes.gather(engine.remote)
     plans = planning.plans(load, [target], planning.present(lent))
@@ -137,7 +137,7 @@ def questions(
 
     Args:
         told: As in `questions.toml`.
-        texts: Answers so far, which later questions are about; looked at again each time.
+        texts: The answers so far, which some questions quote; the list may grow meanwhile.
         piece: What a token writes.
         seed: Chooses the combinations.
     """
@@ -166,7 +166,10 @@ def prompt(model: Model, text: str) -> list[Token]:
 
 @dataclass(slots=True)
 class Text:
-    """A text of the target: its prompt, and by position the state, the token, the likeliest."""
+    """A text of the target: its prompt, and the states, tokens and likeliest tokens of its answer.
+
+    `came` are the tokens of the answer.
+    """
 
     prompt: Sequence[Token]
     temperature: float
@@ -206,7 +209,7 @@ def listen(  # noqa: PLR0913 - all that texts depend on
     its states.
 
     Raises:
-        ModelError: it cannot show states.
+        ModelError: the context cannot show states.
     """
     if not context.show():
         raise ModelError("A draft head needs hidden states, and this model shows none here.")
@@ -230,7 +233,7 @@ def listen(  # noqa: PLR0913 - all that texts depend on
 
 
 def _read(context: Context, slot: int, text: Text) -> Text:
-    """Read the text's prompt but for its last token. Returns the text."""
+    """Read the text's prompt, except its last token. Returns the text."""
     context.truncate(slot, 0)
     rows = [Row(token, at, slot, wants_logits=False) for at, token in enumerate(text.prompt[:-1])]
     for start in range(0, len(rows), context.max_rows):

@@ -14,9 +14,9 @@ from localspec.types import Token, Verification
 from localspec.worker import planning
 
 _MARK = "\n"
-"""Stands before a text whose tokenizer would write a blank before it."""
+"""Put before a text whose tokenizer would otherwise put a blank before it."""
 LEAST_SHARED = 64
-"""With fewer tokens in common hardly a word can be said: the letters and digits of ASCII."""
+"""The fewest tokens in common, about the letters and digits of ASCII: fewer say hardly a word."""
 
 
 class Vocabulary(Protocol):
@@ -38,16 +38,16 @@ class Vocabulary(Protocol):
         """The bytes that a token writes; of a control token, its name."""
 
     def plain_tokens(self, text: str) -> list[Token]:
-        """The tokens of a text in which no special token is read."""
+        """The tokens of a text; special tokens in it are read as plain text."""
 
     def control(self, text: str) -> Token | None:
-        """The control token of that name."""
+        """The control token of that name; None without one."""
 
 
 def needed(
     target: Vocabulary, draft: Vocabulary, files: Sequence[Path], verify: Verification
 ) -> tuple[Translation | None, str]:
-    """The translation that a pair needs, None with one vocabulary; and why there can be none.
+    """The translation that a pair needs, None with one vocabulary; and why none is possible.
 
     The headers in `files` decide about vocabularies that differ in length or in how texts end.
     Raises BadGGUF.
@@ -78,7 +78,8 @@ def _alike(target: Vocabulary, draft: Vocabulary) -> bool:
 def _difference(target: Vocabulary, draft: Vocabulary) -> str:
     """The first token found that the two models write differently; empty when there is none.
 
-    A sample: the supervisor has compared the headers, this guards against files that changed.
+    Only a sample is compared: the supervisor has compared the headers, and this guards against
+    files that have changed since.
     """
     both = min(target.n_vocab, draft.n_vocab)
     for token in (*range(min(256, both)), *range(256, both, 97)):
@@ -120,7 +121,7 @@ def between(target: Vocabulary, draft: Vocabulary) -> Translation:
 
 
 def _middle(model: Vocabulary) -> Callable[[str], Sequence[Token]]:
-    """A function for the tokens of a text inside of another one, without a blank before it."""
+    """A function that tokenizes a text inside another one, without a blank before it."""
     mark = model.plain_tokens(_MARK)
     if b"".join(map(model.piece, model.plain_tokens("x"))) == b"x":
         return model.plain_tokens

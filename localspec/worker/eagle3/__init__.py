@@ -1,1 +1,1 @@
-"""Trains EAGLE-3 heads: texts of the target, what it computed of them, and a layer that learns."""
+"""Trains EAGLE-3 heads: the target writes texts, and one layer learns from its features."""

@@ -1,8 +1,8 @@
 """Trains an EAGLE-3 head in a process: `python -m localspec.worker.eagle3 TARGET HEAD`.
 
-The target writes texts, reads them once, and the head learns from what it computed, in torch. All
-of it is kept on the way and goes on where it was interrupted. Native code may die on a strange
-file, so the process does nothing else.
+The target writes texts and reads them once, and the head learns from the features that the target
+computed, in torch. Each stage is saved on the way, so an interrupted run resumes. Native code may
+crash on a malformed file, so this process does nothing else.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _MAX_QUESTION_BYTES = 64 * 1024 * 1024
 def main() -> int:
     """Write, read, learn and save; the exit code is 0, the error's, or 130.
 
-    An interrupt leaves no head, and what goes on from there.
+    An interrupt leaves no head, but saved work from which the same command resumes.
     """
     parser = argparse.ArgumentParser(prog="python -m localspec.worker.eagle3")
     parser.add_argument("target", type=Path)
@@ -80,7 +80,7 @@ def _make(asked: argparse.Namespace) -> None:
 
 
 def _place(target: Path, key: str, told: Mapping[str, Any] | Sequence[str]) -> Path:
-    """Where the work on a head is kept: by the model's weights, its file, and the questions."""
+    """The working directory of a head, named by the target's key and size and the questions."""
     found = target.stat()
     name = hashlib.sha256(f"{key} {found.st_size} {told}".encode()).hexdigest()[:16]
     return paths.cache_dir() / "eagle3" / f"{target.stem[:64]}-{name}"
@@ -108,7 +108,7 @@ def _heard(
     told: Mapping[str, Any] | Sequence[str],
     work: Path,
 ) -> Any:
-    """The material that the head is taught by: texts, and all that the target computed of them."""
+    """The training data of the head: texts, and the features that the target computed of them."""
     from localspec.worker.eagle3 import lesson, training  # noqa: PLC0415 - torch may be missing
 
     step = training.rehearsed(chosen)
@@ -144,7 +144,7 @@ def _heard(
 def _learned(
     asked: argparse.Namespace, material: Any, key: str, target: heads.File, checkpoint: Path
 ) -> bytes:
-    """The bytes of the head's compact file."""
+    """Train the head. Returns the bytes of its compact file."""
     from localspec.worker.eagle3 import lesson, training  # noqa: PLC0415 - torch may be missing
 
     where = lesson.device()

@@ -1,8 +1,8 @@
-"""Keeps all that a head learns from, once for each token, in files larger than memory.
+"""Computes what a head learns from, once for each token, into files that may exceed memory.
 
-Of each token: the inputs of the tapped layers, the state behind the last norm, and the likeliest
-next token. The numbers are bfloat16, whose range is that of float32: states of some layers have
-peaks that a half cannot hold.
+For each token they hold the inputs of the tapped layers, the state behind the last norm, and the
+likeliest next token. Numbers are bfloat16, which has the range of float32: the states of some
+layers have peaks that float16 cannot hold.
 """
 
 from __future__ import annotations
@@ -24,20 +24,20 @@ from localspec.types import Floats, Row
 from localspec.worker.eagle3.texts import Text
 
 _KEPT_EVERY = 64
-"""Texts between two marks of how far the reading is; what lies between is read again."""
+"""Progress is saved after this many texts; after an interrupt, later ones are read again."""
 _SPARE_BYTES = 1 << 30
-"""That a disk keeps."""
+"""Disk space that is left free."""
 Brief = NDArray[np.int16]
 """The bits of bfloat16 numbers."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Features:
-    """Files of all tokens, one behind the other in the order of the texts.
+    """Files with the features of all tokens, in the order of the texts.
 
-    taps: (tokens, 3 width) inputs of layers.
-    states: (tokens, width) behind the last norm; zeros where no answer follows.
-    likeliest: (tokens,) the target's likeliest next token; -1 where no answer follows.
+    taps: (tokens, 3 width) inputs of the tapped layers.
+    states: (tokens, width) behind the last norm; zeros where the next token is not an answer's.
+    likeliest: (tokens,) the target's likeliest next token; -1 where the next is not an answer's.
     """
 
     taps: Brief
@@ -58,7 +58,7 @@ def wide(numbers: Brief) -> Floats:
 
 
 def needed_bytes(tokens: int, width: int) -> int:
-    """Bytes of the files for so many tokens."""
+    """Bytes of the files for this many tokens."""
     return tokens * (4 * width * 2 + 4)
 
 
@@ -69,14 +69,14 @@ def read(
     place: Path,
     on_progress: Callable[[int], None],
 ) -> Features:
-    """Read the texts by the model, once; what was read before stays.
+    """Read the texts by the model; texts that were read before are not read again.
 
     Args:
-        context: Empty slots, and nothing is tapped yet.
-        layers: Whose inputs are kept.
-        texts: All of them, those that were there before first.
+        context: Has empty slots and no taps yet.
+        layers: The layers whose inputs are kept.
+        texts: All texts; those of an earlier run come first.
         place: The directory of the files.
-        on_progress: Called with the tokens that were read.
+        on_progress: Called with the number of tokens read so far.
 
     Raises:
         ModelError: the model shows no states, or its layers cannot be tapped.
@@ -105,7 +105,7 @@ def read(
 
 
 def _of(context: Context, text: Text) -> tuple[Floats, Floats, NDArray[np.int32]]:
-    """Taps, states and likeliest tokens of a text. Logits are made where an answer follows."""
+    """Taps, states and likeliest tokens of a text. Logits are computed for answer tokens only."""
     length, width = len(text.tokens), context.model.width
     taps = np.zeros((length, 3 * width), np.float32)
     states = np.zeros((length, width), np.float32)
@@ -118,17 +118,17 @@ def _of(context: Context, text: Text) -> tuple[Floats, Floats, NDArray[np.int32]
         rows = [Row(int(text.tokens[each]), each, 0, wanted) for each in range(at, end)]
         logits, found, tapped = context.decode(rows)
         features = tapped()
-        assert features is not None  # noqa: S101 - `tap` has tried it
+        assert features is not None  # noqa: S101 - `tap` has succeeded
         taps[at:end] = features
         if wanted:
-            assert found is not None  # noqa: S101 - of all rows with logits
+            assert found is not None  # noqa: S101 - there for all rows with logits
             states[at:end], likeliest[at:end] = found, logits.argmax(axis=1)
         at = end
     return taps, states, likeliest
 
 
 def _done(place: Path) -> int:
-    """Texts whose features are in the files."""
+    """The number of texts whose features are in the files."""
     try:
         return int((place / "read").read_text("ascii"))
     except (OSError, ValueError):
@@ -143,7 +143,7 @@ def _mark(place: Path, files: Features, texts: int) -> None:
 
 
 def _make_room(place: Path, tokens: int, width: int) -> None:
-    """Refuse where the disk cannot hold the files. Raises DiskFull."""
+    """Raise DiskFull where the disk cannot hold the files."""
     there = sum(path.stat().st_size for path in place.glob("*.bin"))
     missing = needed_bytes(tokens, width) - there - (shutil.disk_usage(place).free - _SPARE_BYTES)
     if missing > 0:
@@ -155,7 +155,7 @@ def _make_room(place: Path, tokens: int, width: int) -> None:
 
 
 def _mapped(place: Path, tokens: int, width: int) -> Features:
-    """The files, as long as they have to be; what they have stays."""
+    """The files, mapped at the length that they need; their content is kept."""
 
     def file(name: str, kind: type[np.generic], *shape: int) -> NDArray[np.generic]:
         path = place / name

@@ -1,8 +1,8 @@
-"""Windows over all texts, and what a head is taught by one batch of them.
+"""Cuts all texts into windows, and computes a head's loss on a batch of them.
 
-A window is a piece of all texts one behind the other, cut anywhere: a mask keeps texts apart, and
-positions in the middle of a long text are seen as often as those at its beginning. The teacher is
-the target's own law at a position, over the words of the head.
+The texts are joined and cut into windows anywhere: a mask keeps texts apart, and positions in the
+middle of a long text are seen as often as those at its beginning. The teacher is the target's own
+law at a position, over the head's words (the tokens that it drafts).
 """
 
 from __future__ import annotations
@@ -24,20 +24,20 @@ from localspec.worker.eagle3.shape import Shape
 from localspec.worker.eagle3.texts import Ids, Text
 
 DEPTHS = 4
-"""Tokens that a chain drafts while it is taught."""
+"""Tokens that a chain drafts in training."""
 WINDOW = 512
 BATCH = 8
 """Windows of one step."""
 _PIECE = 2
-"""Windows at once on the host: the logits of one have a hundred megabytes at every depth."""
+"""Windows at once on the host: logits and laws of one take a hundred megabytes at every depth."""
 _DECAY = 0.85
-"""Of what a depth counts, by that of the one before."""
+"""The weight of a depth's loss, relative to that of the depth before."""
 _HELD_OUT = 20
-"""Every so many texts one is for measuring alone."""
+"""One text in this many is held out for measuring agreement."""
 _MEASURED = 64
-"""Texts that agreement is measured on at most."""
+"""The most texts that agreement is measured on."""
 _SPARE = 1.5
-"""Files are held by a device with so many times their memory free."""
+"""The features are copied to a device that has this many times their size free."""
 
 
 def device() -> torch.device:
@@ -49,8 +49,8 @@ def device() -> torch.device:
 class TrainingData:
     """Everything that does not change while a head is taught.
 
-    embeddings: (tokens, width) of the tokens that the texts have, and `known` which these are.
-    output: (words, width) rows of the target's output matrix, and `words` which these are.
+    embeddings: (tokens, width) of the tokens in the texts; `known` lists these tokens.
+    output: (words, width) rows of the target's output matrix; `words` lists their tokens.
     norm: (width,) the target's last norm.
     """
 
@@ -65,7 +65,7 @@ class TrainingData:
 
 
 class DeviceData:
-    """The material on the device that learns; `text` is the text of each token."""
+    """The training data on the device that learns; `text` numbers each token's text."""
 
     def __init__(self, material: TrainingData, device: torch.device, window: int = WINDOW) -> None:
         self.shape, self.device, self._window = material.shape, device, window
@@ -91,7 +91,7 @@ class DeviceData:
         return torch.from_numpy(np.ascontiguousarray(numbers)).to(self.device, self.kind)
 
     def _held(self, features: Features) -> tuple[Tensor, Tensor]:
-        """The files, on the device if it has room for them, else where they are."""
+        """The taps and states: on the device if it has room for them, otherwise in their files."""
         files = torch.from_numpy(features.taps), torch.from_numpy(features.states)
         if self.device.type != "cuda":
             return files
@@ -117,12 +117,12 @@ class DeviceData:
         return np.setdiff1d(np.arange(len(self._lengths)), self.taught)
 
     def begun(self, seed: int) -> dict[str, Tensor]:
-        """New weights."""
+        """The initial weights."""
         some = np.arange(len(self._ids))[:: max(1, len(self._ids) // 4096)]
         return network.begun(self.shape, self.norm, self._some(self._taps, some), seed)
 
     def windows(self, number: int, seed: int) -> NDArray[np.int64]:
-        """The windows (windows, length) of one pass over the texts, in an order of its own."""
+        """The windows (windows, length) of one pass over the texts, in that pass's random order."""
         chosen = np.random.default_rng((seed, number))
         order = chosen.permutation(self.taught)
         stream = np.concatenate([np.arange(*self._starts[each : each + 2]) for each in order])
@@ -132,7 +132,7 @@ class DeviceData:
         return np.asarray(cut[chosen.permutation(len(cut))])
 
     def learn(self, weights: Weights, windows: NDArray[np.int64]) -> float:
-        """Add the gradients of the loss of some windows to the weights'; the loss."""
+        """Add the loss's gradients for some windows to those of the weights. Returns the loss."""
         count = len(windows) if self.device.type == "cuda" else _PIECE
         pieces = [windows[start : start + count] for start in range(0, len(windows), count)]
         total = 0.0
@@ -144,7 +144,7 @@ class DeviceData:
         return total
 
     def loss(self, weights: Weights, windows: NDArray[np.int64]) -> Tensor:
-        """Cross-entropy against the target's law, over all depths."""
+        """Cross-entropy against the target's law, summed over all depths by their weights."""
         tokens = torch.from_numpy(self._tokens[windows]).to(self.device)
         text = torch.from_numpy(self.text[windows]).to(self.device)
         length = windows.shape[1]
@@ -169,9 +169,10 @@ class DeviceData:
         return total
 
     def _said(self, windows: NDArray[np.int64], depth: int) -> NDArray[np.bool_]:
-        """The positions of windows whose chain has a token of an answer to say at this depth.
+        """The positions of windows whose chain has an answer's token to predict at this depth.
 
-        That is token p + depth + 2, in the window, the same text, and the head's words.
+        From position p that is token p + depth + 2, if it is in the window, in the same text and
+        among the head's words.
         """
         text = self.text[windows]
         place = self._place[windows] + depth + 2
@@ -181,9 +182,10 @@ class DeviceData:
         return np.asarray(found)
 
     def agreement(self, weights: Weights) -> list[float]:
-        """How often the head says what the target would, by depth, on texts that it has not seen.
+        """By depth, how often the head predicts the target's likeliest token, on held-out texts.
 
-        Of a depth given that all depths before said the text.
+        A chain counts at a depth only if it predicted the text's own tokens at all depths before.
+        Where no texts are held out, the taught ones are used.
         """
         unseen = self.unseen
         hits = np.zeros((DEPTHS, 2))
@@ -193,7 +195,7 @@ class DeviceData:
         return [float(right / count) if count else 0.0 for count, right in hits]
 
     def _hits(self, weights: Weights, number: int) -> NDArray[np.int64]:
-        """By depth, the chains that are alive in a text, and those that say the target's token."""
+        """By depth, the chains that agree with the text so far, and those that say the target's."""
         rows = np.arange(*self._starts[number : number + 2])[-2 * WINDOW :][None]
         length = rows.shape[1]
         mask = torch.ones(length, length, dtype=torch.bool, device=self.device).tril()

@@ -1,8 +1,8 @@
-"""An EAGLE-3 head in torch: the same numbers as llama.cpp's graph makes (`src/models/eagle3.cpp`).
+"""An EAGLE-3 head in torch, with the numbers of llama.cpp's graph (`src/models/eagle3.cpp`).
 
-Weights are a dict by llama.cpp's names, and functions say what is made of them. At position p a
-head reads the pair of token p + 1 and vector g of p, and says token p + 2. What it leaves, the sum
-behind its layer, is the vector of the next pair, which it drafts from.
+Weights are a dict by llama.cpp's names; the functions compute with them. At position p a head reads
+the pair of token p + 1 and the vector g of position p, and predicts token p + 2. When it drafts
+further, the vector of the next pair is its own output: the sum behind its layer.
 """
 
 from __future__ import annotations
@@ -17,19 +17,19 @@ from localspec.worker.eagle3.shape import Shape
 
 Weights = Mapping[str, Tensor]
 _SPREAD = 0.6
-"""Standard deviation of new weights, times the root of their inputs."""
+"""Standard deviation of initial weights, times the square root of their number of inputs."""
 _CALM = 0.3
-"""The layer begins by adding this little to a vector, so that training begins steady."""
+"""Factor on initial weights that add to the vector: small, so that training begins stable."""
 _HALVED = 0.5
 _STEADY = 50.0
-"""No number of a tap is enlarged by more than this."""
+"""The most by which the first norm enlarges a number of a tap."""
 
 
 def begun(shape: Shape, norm: Tensor, taps: Tensor, seed: int) -> dict[str, Tensor]:
-    """New weights, float32, where `norm` is: the target's last norm, with which they begin.
+    """The initial weights, float32, on the device of `norm`.
 
-    `taps` (rows, 3 width) are some of the target's, by which the first norm makes all numbers
-    alike.
+    The last norm begins as `norm`, the target's. `taps` (rows, 3 width) are some of the target's;
+    the first norm begins so that all of their numbers have the same spread.
     """
     chosen = torch.Generator().manual_seed(seed)
     made = {}
@@ -50,13 +50,13 @@ def begun(shape: Shape, norm: Tensor, taps: Tensor, seed: int) -> dict[str, Tens
 
 
 def fused(weights: Weights, shape: Shape, taps: Tensor) -> Tensor:
-    """The vectors (..., width) of what was tapped (..., 3 width)."""
+    """The vectors (..., width) that a head reads, made of taps (..., 3 width)."""
     normed = _normed(taps, weights["enc.output_norm.weight"], shape.epsilon)
     return _product(normed, weights["fc.weight"])
 
 
 def logits(weights: Weights, shape: Shape, vectors: Tensor, output: Tensor) -> Tensor:
-    """The logits (..., words) behind vectors, by the target's rows (words, width)."""
+    """The logits (..., words) of vectors, by the target's output rows (words, width)."""
     return functional.linear(_normed(vectors, weights["output_norm.weight"], shape.epsilon), output)
 
 
@@ -69,18 +69,19 @@ def drafted(  # noqa: PLR0913 - all that a chain is made of
     mask: Tensor,
     depths: int,
 ) -> Iterator[Tensor]:
-    """Draft from every position at once, as far as the text goes: the vectors of each depth.
+    """Draft along the text from every position at once; yields the vectors of each depth.
 
-    A chain from position p reads the pairs up to p with the target's vectors, then its own of the
-    depths before; so of the later depths a position sees its own alone ("training-time test").
+    The chain from position p attends to the pairs up to p, which have the target's vectors, and to
+    its own pairs of the depths before. So at depths after the first a position sees only its own
+    chain ("training-time test").
 
     Args:
-        weights: Float32, computed with in the type of `vectors`.
-        shape: Theirs.
+        weights: Float32, cast to the type of `vectors` to compute.
+        shape: The shape of the weights.
         vectors: (windows, length, width) of the target.
         tokens: (windows, length, width) embeddings of the tokens at the same positions.
         mask: (windows, 1, length, length) which positions each one sees.
-        depths: As many are yielded. At index p of depth d is what says token p + d + 2.
+        depths: How many are yielded. The vector at index p of depth d predicts token p + d + 2.
     """
     length = vectors.shape[1]
     positions = torch.arange(length, device=vectors.device)
@@ -106,7 +107,7 @@ def drafted(  # noqa: PLR0913 - all that a chain is made of
 def _heads(
     weights: Weights, shape: Shape, read: Tensor, positions: Tensor
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Queries, keys and values (windows, heads, length, numbers) of what a row reads."""
+    """Queries, keys and values (windows, heads, length, numbers) of the rows `read`."""
     sizes = shape.sizes
     shared = sizes.heads // sizes.groups
 
@@ -125,7 +126,7 @@ def _heads(
 
 
 def _attended(queries: Tensor, keys: list[Tensor], values: list[Tensor], mask: Tensor) -> Tensor:
-    """The values each position sees: the target's by the mask, of later depths its own."""
+    """Attention's sum of values: of depth 0 by the mask, of later depths at its own position."""
     if len(keys) == 1:
         return functional.scaled_dot_product_attention(queries, keys[0], values[0], attn_mask=mask)
     first = (queries @ keys[0].transpose(-1, -2)).float().masked_fill(~mask, -1e30)
@@ -161,7 +162,7 @@ def _normed(rows: Tensor, weight: Tensor, epsilon: float) -> Tensor:
 
 
 def _rotated(rows: Tensor, positions: Tensor, base: float) -> Tensor:
-    """Rotary positions of (windows, length, heads, numbers), by neighbouring pairs."""
+    """Apply rotary positions to (windows, length, heads, numbers), in neighbouring pairs."""
     half = rows.shape[-1] // 2
     steps = torch.arange(half, device=rows.device, dtype=torch.float32) / half
     angles = positions.float()[:, None] * base**-steps

@@ -1,4 +1,4 @@
-"""Says how long the training of a head will take: before, by short tries, and while it goes on."""
+"""Estimates how long training takes: beforehand from short tries, and while it goes on."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from localspec.types import Row
 _TRIES = 3
 _SHOWN_SECONDS = 0.5
 _READ = 1.4
-"""Tokens that are read for each of an answer: prompts too."""
+"""Tokens that are read for each token of an answer, as prompts are read too."""
 _PASSES = 8
-"""That a head of a small model took until it no longer got better."""
+"""Passes that a small model's head took until it no longer improved."""
 _STEP_TOKENS = 4096
 _MINUTE, _HOUR = 60, 3600
 
 
 def duration(seconds: float) -> str:
-    """About so long: "40 s", "12 min", "3.5 h"."""
+    """A rounded duration: "40 s", "12 min", "3.5 h"."""
     if seconds < 2 * _MINUTE:
         return f"{max(1, round(seconds))} s"
     if seconds < 2 * _HOUR:
@@ -29,9 +29,9 @@ def duration(seconds: float) -> str:
 
 
 def plan(context: Context, tokens: int, rest: int, step: float) -> str:
-    """How long all of it takes: `rest` of `tokens` are to be written, and `step` is in seconds.
+    """A sentence about how long training takes; `rest` of `tokens` are still to be written.
 
-    Slots are empty afterwards.
+    `step` is the time of a training step in seconds. Slots are empty afterwards.
     """
     rest = max(rest, 0)
     rows = [Row(1, at, slot, True) for slot in range(context.n_slots) for at in (0,)]
@@ -61,7 +61,7 @@ def _least(work: Callable[[], object], context: Context) -> float:
 
 
 class Progress:
-    """A line on stderr about so many tokens in all; called with those that are done."""
+    """A progress line on stderr for `total` tokens; called with the number that is done."""
 
     def __init__(self, what: str, total: int) -> None:
         self._what, self._total = what, max(1, total)
@@ -69,7 +69,7 @@ class Progress:
         self._began = self._shown = time.monotonic()
 
     def __call__(self, done: int) -> None:
-        """Say how far it is, twice a second."""
+        """Update the line, at most twice a second."""
         now = time.monotonic()
         if self._first is None:
             self._first, self._began = done, now
@@ -83,5 +83,5 @@ class Progress:
         sys.stderr.flush()
 
     def end(self) -> None:
-        """Leave the line."""
+        """End the line."""
         sys.stderr.write("\n")

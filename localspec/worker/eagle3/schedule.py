@@ -1,9 +1,8 @@
 """Decides how fast a head learns, and when it has learned enough.
 
-The rate rises, stays, and falls to nothing over the last rounds, in which most of what remains is
-gained. When these begin is decided by what the head says of texts that it has not seen: after the
-first round that brings next to nothing. A round is a pass over the texts, or some passes where they
-are short. Pure.
+The learning rate rises, stays, and falls to a small share over the last rounds, which bring most of
+the remaining gain. They begin after the first round that hardly raises agreement on held-out texts.
+A round is one pass over the texts, or several where passes are short. Pure.
 """
 
 from __future__ import annotations
@@ -13,20 +12,20 @@ from dataclasses import dataclass, field
 
 RATE = 5e-4
 FEWEST_STEPS = 100
-"""Of a round: fewer show no progress."""
+"""The fewest steps of a round: fewer show no progress."""
 _RISE = 0.006
-"""A round that raises agreement by less is the last one at the full rate. Of ten thousand tokens
-the standard error is 0.005."""
+"""A round that raises agreement by less is the last one at the full rate. The standard error of
+agreement over ten thousand tokens is 0.005."""
 MOST_ROUNDS = 12
-"""At the full rate. By then texts are known by heart."""
+"""The most rounds at the full rate. By then the texts are memorized."""
 _COOLING_ROUNDS = 2
 _LAST = 0.02
-"""The rate at the end, by the full one."""
+"""The rate at the end, as a share of the full one."""
 
 
 @dataclass(slots=True)
 class Schedule:
-    """Steps of one training, `each` a round; the first round warms up."""
+    """The schedule of one training, with `each` steps in a round; the first round warms up."""
 
     each: int
     step: int = 0
@@ -48,7 +47,7 @@ class Schedule:
 
     @property
     def steps_left(self) -> tuple[int, int]:
-        """The fewest and the most that there may be."""
+        """The fewest and the most steps that may be left."""
         tail = _COOLING_ROUNDS * self.each
         if self.cooling is not None:
             left = self.cooling + tail - self.step
@@ -57,7 +56,7 @@ class Schedule:
         return rounds * self.each - self.step + tail, MOST_ROUNDS * self.each - self.step + tail
 
     def heard(self, agreement: float) -> None:
-        """Take what was measured at the end of a round."""
+        """Take the agreement that was measured at the end of a round."""
         before = max(self.agreements, default=0.0)
         self.agreements.append(agreement)
         enough = len(self.agreements) > 1 and agreement < before + _RISE

@@ -9,24 +9,25 @@ from localspec.catalog.header import Header
 from localspec.errors import ModelError
 
 BLOCK = 32
-"""Weights of a block of the formats that a head is stored in."""
+"""Weights in a block of the formats that heads are stored in."""
 _HEADS = (128, 64, 32, 16)
-"""Numbers of an attention head, the best first, as long as there are `_FEWEST` of them."""
+"""Widths of an attention head, best first; the first with `_FEWEST` or more heads is used."""
 _FEWEST = 4
 _SHARING = 6
-"""Attention heads that share keys and values: their cache is small, and so is reading it."""
+"""Attention heads that share keys and values, so that the KV cache is small and read quickly."""
 _INNER = 8 / 3
-"""Feed-forward by width; usual of gated ones."""
+"""Width of the feed-forward as a multiple of the head's; usual for a gated one."""
 _SHALLOW = 8
 _ROPE_BASE = 10_000.0
-"""A head looks near; its target's base may be made for far texts."""
+"""A head attends to near tokens; the base of its target may be meant for long texts."""
 _EPSILON = 1e-6
 
 
 class Shape(NamedTuple):
     """A head to be trained: sizes, the layers that are tapped, norms and positions.
 
-    `vocabulary` are its target's tokens, `context` the length that its target was trained for.
+    `vocabulary` is the number of its target's tokens, `context` the length that the target was
+    trained for.
     """
 
     sizes: Sizes
@@ -38,10 +39,10 @@ class Shape(NamedTuple):
 
 
 def chosen(target: Header, words: int) -> Shape:
-    """The shape of a head that drafts at most so many of the target's tokens.
+    """The shape of a head that drafts at most `words` of the target's tokens.
 
     Raises:
-        ModelError: there is none for such a model.
+        ModelError: there is no shape for this model.
     """
     width, vocabulary = target.number("embedding_length"), target.vocabulary_size
     if width % (BLOCK * _FEWEST // 2):
@@ -54,7 +55,7 @@ def chosen(target: Header, words: int) -> Shape:
 
 
 def sizes(width: int, words: int) -> Sizes:
-    """The sizes of a head of this width, a multiple of 64, that drafts so many tokens."""
+    """The sizes of a head that drafts `words` tokens; `width` is a multiple of 64."""
     head = next(each for each in _HEADS if not width % each and width // each >= _FEWEST)
     unit = 256 if width % 256 == 0 else BLOCK
     heads = width // head
@@ -62,14 +63,14 @@ def sizes(width: int, words: int) -> Sizes:
 
 
 def _groups(heads: int) -> int:
-    """The largest number of key heads that attention heads can share as many as they should."""
+    """The most key heads that divide `heads` evenly, with `_SHARING` heads or more for each."""
     return max(each for each in range(1, max(1, heads // _SHARING) + 1) if heads % each == 0)
 
 
 def taps(layers: int) -> tuple[int, int, int]:
     """Layers near the first, in the middle and near the last, whose inputs a head is given.
 
-    As EAGLE-3 has them (Li et al., 2025) where there are enough.
+    The same ones as in EAGLE-3 (Li et al., 2025) where there are enough layers.
     """
     first, last = (2, layers - 3) if layers >= _SHALLOW else (1, layers - 1)
     if not first < layers // 2 < last:

@@ -25,7 +25,7 @@ def stored(  # noqa: PLR0913 - all that a file says
     name: str,
     kind: str = KIND,
 ) -> bytes:
-    """The bytes of a compact head, whose matrices are of this kind and whose norms are F32."""
+    """The bytes of a compact head: matrices in the format `kind`, norms in F32."""
 
     def packed(weight: Floats) -> tuple[str, bytes]:
         if weight.ndim == 1:

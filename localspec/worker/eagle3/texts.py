@@ -1,7 +1,7 @@
-"""Texts that a head learns from, in a file that grows: whatever stops the writing, it goes on.
+"""Has a target write the texts that a head learns from, into a file, so that a stopped run resumes.
 
-A record is two numbers, where the answer begins and how many tokens there are, and the tokens; all
-are int32, little-endian. A record that is not whole at the end is written anew.
+A record is two numbers, the index of the answer's first token and the count of all tokens, and then
+the tokens; all are int32, little-endian. An incomplete record at the end is replaced.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from localspec.types import Token
 from localspec.worker import train_head
 
 LONGEST = 448
-"""Tokens of one answer."""
+"""The most tokens of one answer."""
 _NUMBERS = 2
-"""Before the tokens of a record."""
+"""Numbers before the tokens of a record."""
 Ids = NDArray[np.int32]
 
 
@@ -38,7 +38,7 @@ class Text(NamedTuple):
 
 
 def load(path: Path) -> list[Text]:
-    """All whole texts of a file; none where there is no file. Cuts off what is not whole."""
+    """All complete texts of a file; none where there is no file. Cuts off an incomplete one."""
     if not path.exists():
         return []
     numbers = np.fromfile(path, "<i4")
@@ -56,7 +56,7 @@ def load(path: Path) -> list[Text]:
 
 
 def append(path: Path, texts: Iterable[Text]) -> Iterator[Text]:
-    """Write texts as they come, and hand them on."""
+    """Append texts to a file as they come, and yield them."""
     with path.open("ab") as file:
         for text in texts:
             record = np.concatenate(([text.start, len(text.tokens)], text.tokens)).astype("<i4")
@@ -74,18 +74,18 @@ def write(  # noqa: PLR0913 - all that texts depend on
     *,
     longest: int = LONGEST,
 ) -> list[Text]:
-    """Have the model write until the file has answers of `tokens` tokens; all of its texts.
+    """Have the model write until the answers in the file have `tokens` tokens. Returns all texts.
 
     Args:
         context: As `train_head.listen` takes it.
         asked: Kinds of questions as in `questions.toml`, or the questions themselves.
-        path: The file; what it has stays.
-        tokens: Of all answers together.
-        on_progress: Called with the tokens that there are.
-        longest: Tokens of one answer.
+        path: The file; its texts are kept.
+        tokens: The tokens of all answers together.
+        on_progress: Called with the number of tokens of answers so far.
+        longest: The most tokens of one answer.
 
     Raises:
-        ModelError: the model cannot be listened to.
+        ModelError: `train_head.listen` cannot use the model.
     """
     texts = load(path)
     there = sum(text.answer for text in texts)
@@ -98,7 +98,7 @@ def write(  # noqa: PLR0913 - all that texts depend on
         questions = itertools.islice(itertools.cycle(asked), begun % len(asked), None)
     prompts = (train_head.prompt(model, question) for question in questions)
     room = context.context - longest
-    fitting = (prompt[-room:] for prompt in prompts)  # the end asks for the answer
+    fitting = (prompt[-room:] for prompt in prompts)  # the end of a prompt asks for the answer
 
     def written() -> Iterator[Text]:
         nonlocal there
@@ -119,9 +119,9 @@ def write(  # noqa: PLR0913 - all that texts depend on
 
 
 def vocabulary(texts: Sequence[Text], ends: Iterable[Token], count: int, most: int) -> Ids:
-    """The `count` most frequent tokens of the answers, and the ends; in order.
+    """The `count` most frequent tokens of the answers, with the ends of generation; in order.
 
-    Where there are fewer, the first ones of all `most` fill up: merges that were learned early.
+    If the answers have fewer, the first of the model's `most` tokens fill up: merges learned early.
     """
     seen = np.zeros(most, np.int64)
     for text in texts:

@@ -1,4 +1,4 @@
-"""Teaches a head in torch: AdamW over many small steps, saved on the way, the best one kept."""
+"""Trains a head in torch by AdamW; saves its progress, and keeps the weights that agree best."""
 
 from __future__ import annotations
 
@@ -21,21 +21,21 @@ from localspec.worker.eagle3.texts import Text
 _DECAY = 0.05
 _BETAS = 0.9, 0.95
 _NORM = 1.0
-"""Longer gradients are shortened to this."""
+"""Gradients of a larger norm are scaled down to it."""
 _SAVED_SECONDS = 300
-"""Between two checkpoints: half a gigabyte each for a head of 35 million weights."""
+"""Seconds between two checkpoints, which take half a gigabyte for a head of 35 million weights."""
 _REHEARSED = 2
 
 
 class Taught(NamedTuple):
-    """A head that was taught: its weights by llama.cpp's names, and its agreement by depth."""
+    """A trained head: its weights by llama.cpp's names, and its agreement by depth."""
 
     weights: dict[str, Floats]
     agreement: list[float]
 
 
 class Report(NamedTuple):
-    """How far it is: the passes made, the latest loss and agreement, and seconds left."""
+    """Progress: the passes made, the latest loss and agreement, fewest and most seconds left."""
 
     passes: float
     loss: float
@@ -44,7 +44,7 @@ class Report(NamedTuple):
 
 
 def rehearsed(shape: Shape) -> float:
-    """The seconds of one step with a head of this shape: by a window, tried with any numbers."""
+    """The seconds of one training step for a head of this shape, measured on random numbers."""
     sizes, ids = shape.sizes, np.arange(shape.sizes.words, dtype=np.int32)
     random = np.random.default_rng(0)
     tokens = random.choice(ids, WINDOW)
@@ -70,7 +70,7 @@ def rehearsed(shape: Shape) -> float:
 
 
 class Training:
-    """A head on its way. `begin` anew or where a checkpoint is; then `run`."""
+    """The training of one head; begins at its checkpoint if there is one. `run` does the work."""
 
     def __init__(
         self, lesson: DeviceData, checkpoint: Path, seed: int = 0, fewest: int = FEWEST_STEPS
@@ -97,7 +97,7 @@ class Training:
     def run(
         self, on_progress: Callable[[Report], None], saved_seconds: float = _SAVED_SECONDS
     ) -> Taught:
-        """Learn until agreement no longer rises; the best that there was."""
+        """Learn until the schedule is over. Returns the weights that agreed best."""
         schedule, saved = self.schedule, time.monotonic()
         pace = 0.0
         while not schedule.over:
@@ -114,7 +114,7 @@ class Training:
         return self._best
 
     def _step(self) -> float:
-        """One step; not made where the gradient is no number."""
+        """Make one step. A gradient that is not finite leaves the weights as they are."""
         schedule = self.schedule
         number, at = divmod(schedule.step, self._pass)
         if number != self._number:
@@ -146,7 +146,7 @@ class Training:
         return Report(schedule.step / self._pass, loss, latest, (fewest * pace, most * pace))
 
     def _save(self) -> None:
-        """Replace the checkpoint; the old or the new one survives."""
+        """Replace the checkpoint; after an interrupt either the old or the new one is there."""
         temporary = self._file.with_suffix(".tmp")
         torch.save(
             {
@@ -162,14 +162,14 @@ class Training:
         temporary.replace(self._file)
 
     def _resume(self) -> None:
-        """Go on where the checkpoint is, if it is of this very lesson."""
+        """Continue at the checkpoint, if there is one of this very training."""
         if not self._file.exists():
             return
         try:
             saved: dict[str, Any] = torch.load(
                 self._file, map_location=self._lesson.device, weights_only=True
             )
-        except Exception:  # noqa: BLE001 - of a file that is none it raises whatever it meets
+        except Exception:  # noqa: BLE001 - a damaged file may raise anything
             return
         if not isinstance(saved, dict) or saved.get("of") != self._of:
             return
