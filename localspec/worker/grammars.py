@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from llguidance import LLMatcher
@@ -48,14 +48,17 @@ class Grammars:
         whole = grammar.behind(typed, compiled.grammar) if typed else compiled.grammar
         return self._vocabulary.constraint(whole), compiled.relaxed
 
-    def calls(self, lark: str, functions: Sequence[dict[str, Any]]) -> GrammarConstraint:
+    def calls(
+        self, lark: Callable[[], str], functions: Sequence[dict[str, Any]]
+    ) -> GrammarConstraint:
         """The constraint of a grammar with the schemas of these functions' arguments.
 
-        The sandbox compiles all schemas first, in one job. Raises RequestError.
+        The sandbox compiles all schemas first, in one job: `lark` is made only of those that are
+        bounded. Raises RequestError.
         """
         try:
             self._try_all(filter(None, map(_arguments, functions)))
-            return self._vocabulary.constraint(LLMatcher.grammar_from_lark(lark))
+            return self._vocabulary.constraint(LLMatcher.grammar_from_lark(lark()))
         except RequestError as error:
             raise RequestError(
                 f"The functions of tools cannot be called by a grammar: {error.message}",

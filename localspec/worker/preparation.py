@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -307,7 +308,7 @@ class RequestPreparer:
             offer = replace(offer, text_rule=grammar.rule(wanted) if wanted else "")
         if not offer.constrains:
             return alone or self._prompts.held(typed), relaxed
-        return self._grammars.calls(self._dialogue.grammar(offer), offer.callable), relaxed
+        return self._grammars.calls(partial(self._dialogue.grammar, offer), offer.callable), relaxed
 
     def _limited(
         self, request: Generate, turn: Turn | None, inner: GrammarConstraint | TokenHealing | None

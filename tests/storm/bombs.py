@@ -8,6 +8,8 @@ import time
 from pathlib import Path
 from typing import Any, Self
 
+from rude_schemas import RUDE
+
 Bomb = tuple[str, dict[str, Any]]
 """A path, and what is sent there."""
 
@@ -68,6 +70,10 @@ def structures() -> dict[str, Bomb]:
     for name in ("prose", "blanks", "letters of two bytes"):
         line = texts(1_000_000)[name]
         found[f"a line of {name}"] = ("/infill", {"input_suffix": "b", "prompt": f"{line} t"})
+    for name in ("itself in forty places", "many definitions", "one large definition"):
+        wanted = {"name": "f", "parameters": RUDE[name], "strict": True}
+        asked = {"tools": [{"type": "function", "function": wanted}], "tool_choice": "required"}
+        found[f"a schema of {name}"] = ("/v1/chat/completions", {"messages": hi, **asked})
     for name, wanted in SCHEMAS.items():
         found[name] = ("/v1/completions", {"prompt": "a", "response_format": wanted})
     return found

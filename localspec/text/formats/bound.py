@@ -14,6 +14,7 @@ from localspec.text.formats.parts import Hole, Way
 from localspec.text.formats.spelled import (
     BLANKS,
     SOME,
+    RuleList,
     Spelling,
     escaped,
     json_rule,
@@ -40,7 +41,7 @@ class Arguments:
     function: Json
     whole: bool
     spelling: Spelling
-    rules: list[str] = field(default_factory=list)
+    rules: RuleList = field(default_factory=RuleList)
     _made: dict[str, str] = field(default_factory=dict)
 
     @property

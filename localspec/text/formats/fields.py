@@ -14,6 +14,7 @@ from localspec.text.formats.parts import Element, Hole
 from localspec.text.formats.spelled import (
     ANY,
     BLANKS,
+    RuleList,
     Spelling,
     escaped,
     json_rule,
@@ -23,8 +24,9 @@ from localspec.text.formats.spelled import (
 )
 from localspec.text.formats.tape import tokens
 
-_MAX_DEPTH = 8
-"""Depth of nested elements that are enforced; a deeper value is JSON."""
+_MAX_DEPTH, MAX_RULES = 8, 4_000
+"""Depth of nested elements that are enforced, and rules of one function's arguments, as a schema
+may refer to itself in many places; a deeper value is JSON, and so is one behind so many rules."""
 _LONGEST = 256
 """The largest limit of a text's length that is enforced: each character takes a state of an
 automaton."""
@@ -42,7 +44,7 @@ class Fields:
     element: Element
     spelling: Spelling
     whole: Json
-    rules: list[str]
+    rules: RuleList
 
     def listed(self) -> str:
         """The rule for the arguments that the schema names, in any order where they are few."""
@@ -160,26 +162,29 @@ class Fields:
 
     def _nested(self, rule: str, wanted: Any, depth: int) -> list[str]:
         """Ways to write a value that is no text."""
-        for _ in range(_MAX_DEPTH):
-            if isinstance(wanted, dict) and isinstance(wanted.get("$ref"), str):
-                wanted = typed.referred(wanted["$ref"], self.whole)
-        if not isinstance(wanted, dict):
-            return []
-        for key in ("anyOf", "oneOf"):
-            if isinstance(options := wanted.get(key), list):
-                return [way for at, one in enumerate(options)
-                        for way in self._nested(f"{rule}_o{at}", one, depth + 1)]  # fmt: skip
-        ways, allowed = [], typed.types(wanted, self.whole)
-        if depth < _MAX_DEPTH and "array" in allowed and isinstance(wanted.get("items"), dict):
-            item = self._branch(f"{rule}_i", "item", wanted["items"], depth + 1)
-            least, most = wanted.get("minItems", 0), wanted.get("maxItems", "")
-            ways.append(f"({item}){{{least},{most}}}")
-        elif depth < _MAX_DEPTH and "object" in allowed and typed.table(wanted, "properties"):
-            ways.append(self._object(f"{rule}_p", wanted, depth + 1))
-        elif (plain := _without_text(wanted, self.whole)) is not None:
-            self.rules.append(f"{rule}_json: {json_rule(with_definitions(plain, self.whole))}")
-            ways.append(f"{BLANKS} {rule}_json")
+        several = [one for one in typed.alternatives(wanted, self.whole) if isinstance(one, dict)]
+        names = [rule] if len(several) == 1 else [f"{rule}_o{at}" for at in range(len(several))]
+        ways = []
+        for name, one in zip(names, several, strict=True):
+            further = depth < _MAX_DEPTH and len(self.rules) < MAX_RULES
+            allowed = typed.types(one, self.whole)
+            if further and "array" in allowed and isinstance(one.get("items"), dict):
+                item = self._branch(f"{name}_i", "item", one["items"], depth + 1)
+                least, most = item_counts(one)
+                ways.append(f"({item}){{{least},{'' if most is None else most}}}")
+            elif further and "object" in allowed and typed.table(one, "properties"):
+                ways.append(self._object(f"{name}_p", one, depth + 1))
+            elif (plain := _without_text(one, self.whole)) is not None:
+                self.rules.append(f"{name}_json: {json_rule(with_definitions(plain, self.whole))}")
+                ways.append(f"{BLANKS} {name}_json")
         return ways
+
+
+def item_counts(wanted: Json) -> tuple[int, int | None]:
+    """The least and the most items of a list; None where there is no limit, or none that is one."""
+    least, most = wanted.get("minItems"), wanted.get("maxItems")
+    least = least if isinstance(least, int) and least > 0 else 0
+    return least, most if isinstance(most, int) and most >= least else None
 
 
 def text_of(wanted: Any, whole: Json, mark: str, *, line: bool = False) -> str:
@@ -199,7 +204,8 @@ def text_of(wanted: Any, whole: Json, mark: str, *, line: bool = False) -> str:
 
 def _limits(wanted: Any, whole: Json) -> list[str]:
     """Regular expressions that a text must match; none where it may be anything."""
-    texts = [one for one in _options(wanted, whole) if "string" in typed.types(one, whole)]
+    several = typed.alternatives(wanted, whole)
+    texts = [one for one in several if "string" in typed.types(one, whole)]
     found = []
     if len(texts) == 1:
         given = texts[0]
@@ -227,22 +233,12 @@ def _searched(pattern: str) -> list[str]:
     return [f"{'' if begins else ANY}({inner}){'' if ends else ANY}"]
 
 
-def _options(wanted: Any, whole: Json, depth: int = 0) -> list[Json]:
-    """The schemas of which a value must match one: the schema itself, or its alternatives."""
-    if not isinstance(wanted, dict) or depth > _MAX_DEPTH:
-        return []
-    if isinstance(reference := wanted.get("$ref"), str):
-        return _options(typed.referred(reference, whole), whole, depth + 1)
-    for key in ("anyOf", "oneOf"):
-        if isinstance(several := wanted.get(key), list):
-            return [inner for one in several for inner in _options(one, whole, depth + 1)]
-    return [wanted]
-
-
 def _without_text(wanted: Any, whole: Json) -> Json | None:
     """The schema of values that are no strings; None where there are none."""
     found = []
-    for one in _options(wanted, whole):
+    for one in typed.alternatives(wanted, whole):
+        if not isinstance(one, dict):
+            continue
         kinds = typed.types(one, whole)
         if "string" not in kinds:
             found.append(one)

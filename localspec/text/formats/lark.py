@@ -15,6 +15,7 @@ from localspec.text.formats.parts import Format, Pair
 from localspec.text.formats.spelled import (
     BLANKS,
     GAP,
+    RuleList,
     Spelling,
     bounded,
     escaped,
@@ -44,7 +45,7 @@ class _Answer:
     form: Format
     offer: Offer
     spelling: Spelling
-    rules: list[str] = field(default_factory=list)
+    rules: RuleList = field(default_factory=RuleList)
     starts: Starts = field(init=False)
 
     def __post_init__(self) -> None:

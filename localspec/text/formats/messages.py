@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from localspec.text.formats.offer import Offer
 from localspec.text.formats.parts import Format, Heads
-from localspec.text.formats.spelled import BLANKS, Spelling, escaped, quoted, without
+from localspec.text.formats.spelled import BLANKS, RuleList, Spelling, escaped, quoted, without
 from localspec.text.formats.starts import Starts
 
 _CALLED = re.compile(r"(?:functions\.)?\{name\}")
@@ -24,7 +24,7 @@ class _Messages:
     heads: Heads
     offer: Offer
     spelling: Spelling
-    rules: list[str] = field(default_factory=list)
+    rules: RuleList = field(default_factory=RuleList)
     starts: Starts = field(init=False)
 
     def __post_init__(self) -> None:

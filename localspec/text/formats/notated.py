@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from localspec.text.formats import typed, writing
-from localspec.text.formats.fields import text_of
+from localspec.text.formats.fields import MAX_RULES, item_counts, text_of
 from localspec.text.formats.offer import Json
 from localspec.text.formats.ordered import Member, ordered
-from localspec.text.formats.spelled import BLANKS, SOME, Spelling, json_rule, quoted
+from localspec.text.formats.spelled import BLANKS, SOME, RuleList, Spelling, json_rule, quoted
 
 _MAX_DEPTH = 8
 """Depth of nested schemas that are enforced; deeper values may be anything."""
@@ -41,7 +41,7 @@ class Rules:
     name: str
     style: Style
     whole: Json
-    rules: list[str]
+    rules: RuleList
     _number: int = 0
     _any: str = ""
 
@@ -74,7 +74,7 @@ class Rules:
         return rule
 
     def _value(self, wanted: Any, depth: int) -> str:
-        if not isinstance(wanted, dict) or depth > _MAX_DEPTH:
+        if not isinstance(wanted, dict) or depth > _MAX_DEPTH or self._is_long(depth):
             return self._anything()
         if isinstance(reference := wanted.get("$ref"), str):
             return self._value(typed.referred(reference, self.whole), depth + 1)
@@ -89,6 +89,10 @@ class Rules:
         if not kinds:
             return self._anything()
         return self._rule(" | ".join(self._kind(kind, wanted, depth) for kind in kinds))
+
+    def _is_long(self, depth: int) -> bool:
+        """Whether there are so many rules that nested values may be anything."""
+        return depth > 0 and len(self.rules) > MAX_RULES
 
     def _kind(self, kind: str, wanted: Json, depth: int) -> str:
         match kind:
@@ -129,11 +133,10 @@ class Rules:
 
 def _several(item: str, wanted: Json) -> str:
     """A list's items within its limits."""
-    least, most = wanted.get("minItems", 0), wanted.get("maxItems")
-    least = least if isinstance(least, int) and least > 0 else 0
+    least, most = item_counts(wanted)
     if most == 0:
         return ""
-    more = f"({_COMMA} {item}){{{max(0, least - 1)},{most - 1 if isinstance(most, int) else ''}}}"
+    more = f"({_COMMA} {item}){{{max(0, least - 1)},{'' if most is None else most - 1}}}"
     return f"{item} {more}" if least else f"({item} {more})?"
 
 

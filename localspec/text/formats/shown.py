@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from localspec.text.formats import typed
@@ -10,6 +12,9 @@ from localspec.text.formats.offer import Json
 
 _MAX_DEPTH = 12
 """Depth of nested schemas that are shown in their plainer form; deeper values are strings."""
+_MOST_CHARS = 1 << 20
+"""Characters of one function's values in their plainer form, about: a schema may refer to itself,
+or to a large part of it in many places. Behind so many values are strings."""
 _STRING: Json = {"type": "string"}
 _KEPT = ("description", "enum", "default")
 """Keys of a value's schema that its plainer form keeps, where they hold something."""
@@ -46,27 +51,37 @@ def _function(one: Json) -> Json:
 def _plainer(one: Json) -> Json:
     whole = typed.parameters(one)
     fields = typed.table(whole, "properties")
-    shown = {name: _value(wanted, whole, 0) for name, wanted in fields.items()}
+    room = _Room()
+    shown = {name: _value(wanted, whole, room, 0) for name, wanted in fields.items()}
     return {**one, "parameters": {**whole, "properties": shown}}
 
 
-def _value(wanted: Any, whole: Json, depth: int) -> Json:
-    """The schema of one value, with a single type."""
+@dataclass(slots=True)
+class _Room:
+    """The characters that the values of a function may still have."""
+
+    left: int = _MOST_CHARS
+
+
+def _value(wanted: Any, whole: Json, room: _Room, depth: int) -> Json:
+    """The schema of one value, with a single type; a string where there is no room."""
     for _ in range(_MAX_DEPTH):
         wanted = _chosen(wanted, whole)
-    if not isinstance(wanted, dict) or depth > _MAX_DEPTH:
+    if not isinstance(wanted, dict) or depth > _MAX_DEPTH or room.left <= 0:
         return _STRING
     kinds = sorted(typed.types(wanted, whole) - {"null"})
     found: Json = {"type": kinds[0] if kinds else "string"}
     found |= {key: wanted[key] for key in _KEPT if wanted.get(key) is not None}
+    fields = typed.table(wanted, "properties")
+    room.left -= len(json.dumps([found, *fields, *[_STRING] * len(fields)]))
     if found["type"] == "array":
-        found["items"] = _value(wanted.get("items"), whole, depth + 1)
+        found["items"] = _value(wanted.get("items"), whole, room, depth + 1)
     if found["type"] == "object":
-        fields = typed.table(wanted, "properties")
         found["properties"] = {
-            name: _value(inner, whole, depth + 1) for name, inner in fields.items()
+            name: _value(inner, whole, room, depth + 1) for name, inner in fields.items()
         }
-        found["additionalProperties"] = _value(wanted.get("additionalProperties"), whole, depth + 1)
+        others = wanted.get("additionalProperties")
+        found["additionalProperties"] = _value(others, whole, room, depth + 1)
     return found
 
 

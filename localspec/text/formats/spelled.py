@@ -6,10 +6,11 @@ import json
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Self
 
 from localspec.text.formats.offer import Json
 from localspec.text.formats.tape import tokens
+from localspec.text.grammar import refused
 from localspec.types import Token
 
 GAP = r"[ \t\r\n]*"
@@ -19,6 +20,9 @@ SOME = f"({_BLANK})?"
 """Blanks where only a call may come; they are few, as an unsure model writes all that it may."""
 BLANKS = f"/{_BLANK}/?"
 ANY = r"(?s:.*)"
+_MOST_CHARS = 4 << 20
+"""Limit of a grammar: llguidance takes a second for so many characters."""
+_DEFINED = re.compile(r"#/(\$defs|definitions)/([^/]+)")
 _JSON = {"whitespace_pattern": _BLANK, "lenient": True}
 _SPECIAL = frozenset(".^$*+?()[]{}|\\/&~#-")
 
@@ -104,6 +108,45 @@ def json_rule(wanted: Json) -> str:
 
 
 def with_definitions(wanted: Any, whole: Json) -> Json:
-    """A part of a schema, and the definitions that it refers to."""
+    """A part of a schema, and the definitions that it refers to, directly or through others."""
     part: Json = wanted if isinstance(wanted, dict) else {}
-    return {**part, **{key: whole[key] for key in ("$defs", "definitions") if key in whole}}
+    needed: dict[str, Json] = {}
+    pending: list[Any] = [part]
+    while pending:
+        value = pending.pop()
+        if isinstance(value, list):
+            pending += value
+        if not isinstance(value, dict):
+            continue
+        pending += value.values()
+        if isinstance(reference := value.get("$ref"), str) and (found := _DEFINED.match(reference)):
+            kind, name = found[1], found[2].replace("~1", "/").replace("~0", "~")
+            known = whole.get(kind)
+            if isinstance(known, dict) and name in known and name not in needed.get(kind, ()):
+                needed.setdefault(kind, {})[name] = known[name]
+                pending.append(known[name])
+    return {**part, **needed}
+
+
+class RuleList(list[str]):
+    """The rules of a grammar. Raises RequestError where they become too many characters.
+
+    A property takes along the definitions that it refers to, so a schema that is bounded by itself
+    may become a grammar that is not.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._chars = 0
+
+    def append(self, rule: str) -> None:
+        """Add a rule."""
+        self._chars += len(rule)
+        if self._chars > _MOST_CHARS:
+            raise refused(f"its grammar has more than {_MOST_CHARS} characters")
+        super().append(rule)
+
+    def __iadd__(self, rules: Iterable[str]) -> Self:  # type: ignore[override,misc]
+        for rule in rules:
+            self.append(rule)
+        return self

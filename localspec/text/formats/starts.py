@@ -15,7 +15,7 @@ from localspec.text.formats.calls import ARGUMENT_KEYS, NAME_KEYS, OTHER_KEYS
 from localspec.text.formats.marks import inner_mark
 from localspec.text.formats.offer import Json, Offer
 from localspec.text.formats.parts import ARGUMENTS, Format, Hole, Maybe, Part, Way
-from localspec.text.formats.spelled import GAP, SOME, Spelling, bounded, escaped
+from localspec.text.formats.spelled import GAP, SOME, RuleList, Spelling, bounded, escaped
 from localspec.text.formats.tape import BLANK, tokens
 
 _NUMBER = f"/{SOME}[0-9]{{1,9}}/"
@@ -61,7 +61,7 @@ class Starts:
     form: Format
     offer: Offer
     spelling: Spelling
-    rules: list[str] = field(default_factory=list)
+    rules: RuleList = field(default_factory=RuleList)
     _called: list[Json] = field(init=False)
     _arguments: list[Arguments] = field(init=False)
     _made: set[str] = field(default_factory=set)

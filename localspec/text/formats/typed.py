@@ -18,13 +18,17 @@ _TRUTHS = ("true", "false")
 _NAMES = {str: "string", bool: "boolean", int: "integer", float: "number", type(None): "null"}
 
 
-def types(  # noqa: C901, PLR0911 - one of each way to say it
-    wanted: Any, whole: Json, depth: int = 0
-) -> frozenset[str]:
+def types(wanted: Any, whole: Json) -> frozenset[str]:
     """The JSON Schema types that a schema allows; empty if it does not say.
 
     `whole` is the schema that references are resolved in.
     """
+    return _types(wanted, whole, set(), 0)
+
+
+def _types(  # noqa: C901, PLR0911 - one of each way to say it
+    wanted: Any, whole: Json, followed: set[str], depth: int
+) -> frozenset[str]:
     if not isinstance(wanted, dict) or depth > _MAX_DEPTH:
         return frozenset()
     found: set[str] = {"null"} if wanted.get("nullable") is True else set()
@@ -34,7 +38,7 @@ def types(  # noqa: C901, PLR0911 - one of each way to say it
         case list(several):
             return frozenset({one for one in several if isinstance(one, str)} | found)
     if isinstance(reference := wanted.get("$ref"), str):
-        return types(referred(reference, whole), whole, depth + 1)
+        return _types(once(reference, whole, followed), whole, followed, depth + 1)
     choices = wanted.get("enum")
     if isinstance(choices, list):
         return frozenset(_named(choice) for choice in choices) | found
@@ -43,7 +47,7 @@ def types(  # noqa: C901, PLR0911 - one of each way to say it
     for key in ("anyOf", "oneOf", "allOf"):
         options = wanted.get(key)
         for option in options if isinstance(options, list) else ():
-            found |= types(option, whole, depth + 1)
+            found |= _types(option, whole, followed, depth + 1)
     if not found and isinstance(wanted.get("properties"), dict):
         return frozenset({"object"})
     if not found and "items" in wanted:
@@ -69,23 +73,21 @@ def value(text: str, wanted: Any, whole: Json) -> Any:
     return text if contained is None else contained
 
 
-def choices(wanted: Any, whole: Json, depth: int = 0) -> list[str | None] | None:
+def choices(wanted: Any, whole: Json) -> list[str | None] | None:
     """The only strings that a schema allows, and None for null; no list where any string may be."""
-    if not isinstance(wanted, dict) or depth > _MAX_DEPTH:
-        return None
-    if isinstance(reference := wanted.get("$ref"), str):
-        return choices(referred(reference, whole), whole, depth + 1)
-    given = [wanted["const"]] if "const" in wanted else wanted.get("enum")
-    if isinstance(given, list):
-        return [one for one in given if one is None or isinstance(one, str)]
-    for key in ("anyOf", "oneOf"):
-        if isinstance(options := wanted.get(key), list):
-            found = [choices(one, whole, depth + 1) for one in options]
-            return None if None in found else [one for some in found for one in some or ()]
-    allowed = types(wanted, whole)
-    if not allowed or "string" in allowed:
-        return None
-    return [None] if "null" in allowed else []
+    found: list[str | None] = []
+    for one in alternatives(wanted, whole):
+        if not isinstance(one, dict):
+            return None
+        given = [one["const"]] if "const" in one else one.get("enum")
+        if isinstance(given, list):
+            found += [each for each in given if each is None or isinstance(each, str)]
+            continue
+        allowed = types(one, whole)
+        if not allowed or "string" in allowed:
+            return None
+        found += [None] if "null" in allowed else []
+    return found
 
 
 def _typed(text: str, allowed: frozenset[str]) -> Any:
@@ -134,6 +136,41 @@ def _container(text: str, allowed: frozenset[str]) -> Any:
         except ValueError:
             pass
     return None
+
+
+def alternatives(wanted: Any, whole: Json) -> list[Any]:
+    """The schemas of which a value must match one: the schema itself, or its alternatives.
+
+    Some may be no objects, as the client wrote them; None stands for a schema without an end.
+    """
+    return _alternatives(wanted, whole, set(), 0) or [None]
+
+
+def _alternatives(wanted: Any, whole: Json, followed: set[str], depth: int) -> list[Any]:
+    if not isinstance(wanted, dict) or depth > _MAX_DEPTH:
+        return [None if isinstance(wanted, dict) else wanted]
+    if isinstance(reference := wanted.get("$ref"), str):
+        if reference in followed:  # its alternatives are there already
+            return []
+        return _alternatives(once(reference, whole, followed), whole, followed, depth + 1)
+    if "enum" in wanted or "const" in wanted:
+        return [wanted]
+    for key in ("anyOf", "oneOf"):
+        if isinstance(several := wanted.get(key), list):
+            made = (_alternatives(one, whole, followed, depth + 1) for one in several)
+            return [one for some in made for one in some]
+    return [wanted]
+
+
+def once(reference: str, whole: Json, followed: set[str]) -> Any:
+    """The schema that a local reference leads to; None for others, and for one `followed` before.
+
+    A schema may refer to itself in many places: following each would take exponential time.
+    """
+    if reference in followed:
+        return None
+    followed.add(reference)
+    return referred(reference, whole)
 
 
 def _named(one: Any) -> str:
