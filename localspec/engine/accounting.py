@@ -1,4 +1,4 @@
-"""Times of a round: charged to its sessions, and told to the policy. Pure."""
+"""The times of a round, as charged to its sessions and as told to the policy. Pure."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from localspec.engine.speculation.verification import Outcome
 
 
 class StepTimes(NamedTuple):
-    """Clock readings of a step: at first, around its forward, at last. And what that was.
+    """Clock readings of a step (begin, before and after its forward, end), and facts about it.
 
-    `read` are its rows of prompts, and `late_seconds` those after the forward in which a draft was
-    still continued; the others are as `Round` has them.
+    `read` counts its rows of prompts. `late_seconds` are those after the end of the forward in
+    which a draft was still continued. The other fields are as in `Round`.
     """
 
     began: float
@@ -34,18 +34,18 @@ class StepTimes(NamedTuple):
 
     @property
     def target_seconds(self) -> float:
-        """Its forward."""
+        """Seconds of the forward."""
         return self.after - self.before
 
     def host_seconds(self, drafting_seconds: float) -> float:
-        """All of it that was no model's work."""
+        """Seconds of the step beside its forward, its drafters and copies of states."""
         whole = self.ended - self.began
         known = self.target_seconds + drafting_seconds + self.late_seconds + self.copy_seconds
         return whole - known
 
 
 def charge(proposals: Proposals, outcomes: Mapping[Session, Outcome], took: StepTimes) -> None:
-    """Charge a round to the sessions that gained by it."""
+    """Charge a round to the sessions that got tokens in it."""
     free = {
         session: view.free
         for session, view in zip(proposals.sessions, proposals.views, strict=True)
@@ -67,7 +67,10 @@ def charge(proposals: Proposals, outcomes: Mapping[Session, Outcome], took: Step
 def observation(
     proposals: Proposals, outcomes: Mapping[Session, Outcome], took: StepTimes
 ) -> Round | None:
-    """The round as a policy learns it: None if prompts were read or a session is gone."""
+    """The round as a policy learns from it.
+
+    None if prompts were read, if no drafter was asked, or if a session failed.
+    """
     seen = [outcomes[session] for session in proposals.sessions if session in outcomes]
     whole = len(seen) == len(proposals.sessions) and all(
         advance.tokens for advance, _ in outcomes.values()

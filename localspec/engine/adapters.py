@@ -21,13 +21,13 @@ class AdapterBackend(Backend, Protocol):
         """How many adapters it was loaded with."""
 
     def adapt(self, scales: Scales) -> None:
-        """From the next forward on adapters have these scales. Nothing to do if they do."""
+        """Give the adapters these scales from the next forward on, unless they have them."""
 
 
 def owner(client: str, scales: Scales) -> str:
-    """The key of what is kept of a client's texts that were read with adapters of these scales.
+    """The key by which texts of a client are kept that were read with these scales.
 
-    Keys and values that adapters had a part in are of no use without them.
+    Keys and values computed with adapters can only be reused with the same ones.
     """
     return f"{client} {scales}" if any(scales) else client
 
@@ -35,8 +35,8 @@ def owner(client: str, scales: Scales) -> str:
 class Adapters:
     """Sets the adapters of each forward of one engine.
 
-    Between requests all have a scale: what is probed and measured then includes all of their
-    products, and a forward without them has no other ones.
+    Between requests all have a scale of 1: then probes and measurements include the products of
+    every adapter, and a forward with fewer adapters has no products that were not included.
     """
 
     def __init__(self, target: Backend) -> None:

@@ -1,7 +1,7 @@
-"""One forward of a step: which session has how many rows of it, and padding. Decides, runs nothing.
+"""Decides the rows of one forward: how many each session has, and padding. Runs nothing.
 
-Sessions that stream come first, then prompts, then drafts (`engine/scheduler.py`). Rows are shaped
-by the class of forwards that holds (`exactness/classes.py`).
+Sessions that stream come first, then prompts, then drafts (`engine/scheduler.py`). The class of
+forwards (`exactness/classes.py`) decides how rows are shaped.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ from localspec.types import Backend, Draft, Row
 
 NO_DRAFT = Draft()
 LAST_ROWS = 64
-"""A longer rest of a prompt is read but for its last token: one forward more, and an answer that is
-wanted anew needs only that one."""
+"""Where more tokens of a prompt are left, the last one is read in a forward of its own. That is one
+forward more, but when the same prompt comes again, only the last one is needed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Batch:
     """The rows of one forward. `sessions` and `shares` are aligned, in the order of slots.
 
-    `padding` are rows behind the last one that make the forward cheaper. `prompt_rows` are those of
-    prompts. A `regular` batch is one forward in which no decoding session reads anything again.
+    `padding` are rows after the last one that make the forward cheaper. `prompt_rows` counts rows
+    of prompts. A `regular` batch is one forward in which no decoding session reads anything again.
     """
 
     sessions: list[Session]
@@ -45,7 +45,7 @@ class Batcher:
     """Makes the batches of one engine for one class of forwards.
 
     Args:
-        target: Tells how far slots reach.
+        target: Has the context that bounds each slot.
         shape: The class of forwards.
         policy: Prices padding.
         max_rows: Most rows of a forward.
@@ -104,8 +104,9 @@ class Batcher:
     def _room(self, session: Session) -> int:
         """Rows of a session that the next forward may hold.
 
-        A prompt stops at an image. One that is read into a state stops at the borders of turns, and
-        before its last rows: there copies are made, to which a later prompt goes back.
+        A prompt stops at an image. Where the memory is a state, it also stops at the borders of
+        turns, and before its last token if more than LAST_ROWS are left: there the state is
+        copied, and a later prompt can go back to the copy.
         """
         room: int = self._shape.room(session.cached)
         if (image := session.image) is not None:
@@ -118,7 +119,7 @@ class Batcher:
         return min([room, *rows])
 
     def _evened(self, sessions: list[Session], shares: list[Share]) -> list[Share]:
-        """Pad all sessions to equal rows, where one forward of these is cheaper than several."""
+        """Pad all sessions to equal rows, where one forward of those is cheaper than several."""
         rows = [share.rows for share in shares]
         widest, neighbours = max(rows), sessions[-1].slot - sessions[0].slot == len(sessions) - 1
         if self._layout != "streams" or min(rows) == widest or not neighbours:
@@ -132,9 +133,9 @@ class Batcher:
         return [replace(each, padding=each.padding + widest - each.rows) for each in shares]
 
     def _padding(self, rows: Sequence[Row]) -> list[Row]:
-        """Rows behind the last one that make the forward cheaper.
+        """Rows after the last one that make the forward cheaper.
 
-        They want logits: a graph with as many outputs as rows is the one that is there already.
+        They want logits: the graph that can be used again has as many outputs as rows.
         """
         last = rows[-1]
         room = self._target.context - last.position - 1

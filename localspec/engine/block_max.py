@@ -1,7 +1,7 @@
-"""The peaks of a row of logits, by which its likeliest tokens are found. Pure.
+"""The largest logit of each block of a row, by which its likeliest tokens are found. Pure.
 
-A round reads megabytes of logits, and reading them is most of what the host does in it: of each row
-the largest logit of every block is found in one pass; all that is asked of the row follows.
+A round has megabytes of logits, and reading them is most of the host's work in it. So one pass over
+a row finds the largest logit of every block, and later questions are answered from these.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ to search."""
 class BlockMax:
     """One row of logits (n_vocab,), valid as long as they are, with the maxima of its blocks.
 
-    Block b holds every n-th logit from b on, n the number of blocks: numpy takes maxima over the
-    first axis at the speed of memory. What is left over is in blocks of one.
+    With n blocks, block b holds every n-th logit from b on: numpy takes maxima over the first axis
+    at the speed of memory. Each logit that is left over is a block of its own.
     """
 
     def __init__(self, logits: Floats) -> None:
@@ -36,14 +36,14 @@ class BlockMax:
 
     @property
     def maxima(self) -> Floats:
-        """The largest logit of each block; found in the one pass over the row, when first asked."""
+        """The largest logit of each block, found in one pass when first asked for."""
         if self._maxima is None:
             tail = self.logits[self._blocks.size :]
             self._maxima = np.concatenate([self._blocks.max(axis=0), tail])
         return self._maxima
 
     def kept(self) -> BlockMax:
-        """The same: its `certainty` may be asked when the logits are others."""
+        """This object; its `certainty` may be asked even after the logits are overwritten."""
         _ = self.maxima
         return self
 
@@ -88,7 +88,7 @@ class BlockMax:
     def certainty(self) -> float:
         """About the probability of the likeliest token.
 
-        Each block stands for its largest logit only, so it is somewhat too high; that is good
+        Only the largest logit of each block counts, so the value is somewhat too high. It is good
         enough to tell easy text from hard, and several times as fast as a softmax over 152k tokens.
         """
         return 1.0 / float(np.exp(self.maxima - self.maxima.max()).sum())

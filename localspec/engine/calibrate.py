@@ -29,15 +29,15 @@ from localspec.types import (
 )
 
 FAR_TOKENS = 1024
-"""Attended tokens of a far measurement: attention shows, and they are read in seconds."""
+"""Attended tokens of a far measurement: attention shows, and reading them takes seconds only."""
 REPEATS, _AGAIN = 3, 4
-"""Measurements of one thing: one stolen time slice is outvoted. Row counts that still disagree are
-repeated, at most so many times."""
+"""Measurements of each row count, by which one stolen time slice is outvoted; and how often row
+counts that still disagree are measured again at most."""
 _SURPRISE = 0.1
 """A forward that is off by a tenth was measured in a bad moment, or those before it were."""
 _FAR_ROWS = (1, 4, 16)
 _CHUNK_ROWS = 64
-"""Rows of one forward while that is read: requests may wait for it."""
+"""Rows of one forward while far tokens are read: requests may wait for it."""
 _READ_TOKENS, _STEPS = 64, 4
 """A rehearsed draft reads so many tokens, and then drafts so many without reading."""
 
@@ -48,12 +48,12 @@ _JUDGED_ROWS = 32
 _CHANGING_ROWS = (1, 4)
 """Row counts between which changes are measured."""
 FREE = 0.02
-"""A change that takes less than this share of a forward is not told from noise."""
+"""A change that takes less than this share of a forward cannot be told from noise."""
 _PRIME = 7919
 
 
 def token(place: int, n_vocab: int) -> Token:
-    """A token of a text that means nothing, another one at every place: experts go by it."""
+    """The token at a place of a meaningless text. Tokens differ, because experts depend on them."""
     return place * _PRIME % n_vocab
 
 
@@ -99,14 +99,14 @@ class MeasuredForward(NamedTuple):
 
 
 class MeasuringPlace(NamedTuple):
-    """Where to measure: behind the tokens that an idle slot holds, which stay."""
+    """Where to measure: after the tokens that an idle slot holds, which stay."""
 
     slot: int
     held: int
 
 
 def place(engine: Engine) -> MeasuringPlace:
-    """The last slot as it is now: where the memory cannot forget a part, only if it is empty."""
+    """The end of the last slot as it is now; without room if memory cannot trim what it holds."""
     slot = engine.target.n_slots - 1
     kept = engine.kept(slot)
     stuck = kept and engine.shape.rollback != "trim"
@@ -114,21 +114,21 @@ def place(engine: Engine) -> MeasuringPlace:
 
 
 def warmed(target: Backend, place: MeasuringPlace, rows: int, clock: Callable[[], float]) -> float:
-    """Seconds of one forward after another of as many rows; NoRoom where there is none behind."""
+    """Seconds of one forward, right after another one of as many rows. Raises NoRoom."""
     if place.held + rows > target.context:
         raise NoRoom(f"There is no room for {rows} rows behind {place.held} tokens.")
     return _warmed(target, place, rows, clock, 1).seconds
 
 
 def changes(target: Backend, place: MeasuringPlace, clock: Callable[[], float]) -> list[float]:
-    """Seconds that the first and the second forward of a row count take more than a third one.
+    """Seconds by which the first and the second forward of a row count are slower than a third one.
 
-    None of them where what is held leaves no room to find out.
+    [] where the held tokens leave no room to measure that.
     """
     if place.held + max(_CHANGING_ROWS) > target.context:
         return []
     extra: list[list[float]] = [[] for _ in range(STEADY)]
-    for rows in _CHANGING_ROWS * (STEADY + 1):  # whatever is made once and kept is no change
+    for rows in _CHANGING_ROWS * (STEADY + 1):  # what is made once and kept is no cost of changes
         _forward(target, place, rows, clock)
     for _ in range(REPEATS):
         for rows in _CHANGING_ROWS:
@@ -147,12 +147,13 @@ def staircase(  # noqa: PLR0913, PLR0917 — what is measured, where, and who is
     clock: Callable[[], float],
     warm: int,
 ) -> Iterator[None]:
-    """Forwards of each row count in turn, each after `warm` ones of its own; one for each `next`.
+    """Measure forwards of each row count in turn; one for each `next`.
 
-    `measured` takes a `MeasuredForward` and gives by how much it surprised, as a logarithm. In the
-    end those row counts are measured again whose latest forward still did.
-    `where` tells a place, which is free while an item is computed; what finds no room there behind
-    what is held is left out.
+    Before each measured one come `warm` forwards of as many rows. `measured` takes a
+    `MeasuredForward` and returns how far it is from what was expected, as a logarithm. After the
+    regular turns, row counts whose latest forward was still a surprise are measured again.
+    `where` gives a place that is free while an item is computed. Row counts for which there is no
+    room after the tokens held there are left out.
     """
     wanted = [rows for rows in row_counts if rows <= min(target.max_rows, target.context)]
     for turn in range(1, REPEATS + _AGAIN + 1):
@@ -171,7 +172,7 @@ def staircase(  # noqa: PLR0913, PLR0917 — what is measured, where, and who is
 
 
 def copying(target: Backend, clock: Callable[[], float]) -> float:
-    """Seconds in which the state of slot 0, which is empty, is copied: after a first copy."""
+    """Seconds of a copy of the state of slot 0, not counting a first copy. Needs slot 0 empty."""
     spans = []
     for length in range(REPEATS + 1):
         target.decode([Row(token(length, target.n_vocab), length, 0)])
@@ -187,7 +188,7 @@ def in_turns(
 ) -> Pieces[dict[int, list[float]]]:
     """Seconds of forwards of each row count, in turns, in the last slot, which is empty.
 
-    A busy machine makes some of them slower, and hardly ever all of one kind.
+    On a busy machine some forwards are slower, but hardly ever all of one row count.
     """
     slot = target.n_slots - 1
     found: dict[int, list[float]] = {rows: [] for rows in row_counts}
@@ -212,13 +213,13 @@ def far_tokens(target: Backend) -> int:
 def far_measurements(
     engine: Engine, repeats: int, clock: Callable[[], float], warm: int
 ) -> Iterator[MeasuredForward]:
-    """Forwards behind `far_tokens` tokens, and those that read them; one for each `next`.
+    """Forwards after `far_tokens` tokens, and those that read these tokens; one for each `next`.
 
-    Tokens are read behind what the engine's last slot holds, if that is not enough, and again after
-    a session had a slot; what it held stays, so that a memory which is a state is measured in empty
-    slots alone. Every far forward has a near one of as many rows
-    after it, where another slot is idle: the machine's mood is that of both, so their difference is
-    the distance.
+    Where the engine's last slot holds too few tokens, more are read after them, and again whenever
+    a session had a slot meanwhile. What the slot held stays; so a memory that is a state is
+    measured in an empty slot only. Where another slot is idle, each far forward is followed by a
+    near one of as many rows: the machine is as busy for both, so their difference is due to the
+    distance.
     """
     target = engine.target
     far, slot = far_tokens(target), target.n_slots - 1
@@ -245,7 +246,7 @@ def far_measurements(
 
 
 def _near(engine: Engine, far: int) -> list[MeasuringPlace]:
-    """The idle place with the least before it, if that is little and not in the slot `far`."""
+    """The place with the fewest held tokens outside of slot `far`, if they are few enough."""
     places = [
         MeasuringPlace(slot, engine.kept(slot))
         for slot in range(engine.target.n_slots)
@@ -273,9 +274,9 @@ def _forward(
     *,
     keep: bool = False,
 ) -> MeasuredForward:
-    """One forward behind what the slot holds; forgotten again unless it is to `keep`.
+    """One forward after what the slot holds; forgotten again unless it is to `keep`.
 
-    What is kept is only read: as in a prompt, its last row alone wants logits.
+    Rows to keep are read like a prompt: only the last one wants logits.
     """
     slot, held = place
     places = range(held, held + rows)
@@ -294,14 +295,14 @@ def _forward(
 def draft_change(
     drafter: Drafter, slot: int, held: list[Token], n_vocab: int, clock: Callable[[], float]
 ) -> Pieces[float]:
-    """Seconds that a drafter takes more, in all, for going over to another row count."""
+    """The extra seconds, in all, that a drafter takes after a change to another row count."""
     found = []
     for repeat in range(REPEATS):
         text, spans = held + _text(repeat, _READ_TOKENS, n_vocab), list[float]()
         for cost in _rehearse(drafter, slot, text, [1] * (STEADY + 2), clock):
             spans.append(cost.seconds)
             yield
-        drafts = spans[-STEADY - 2 :]  # behind what was read
+        drafts = spans[-STEADY - 2 :]  # after those that read the text
         steady = min(drafts[STEADY:], default=0.0)
         found.append(sum(span - steady for span in drafts[:STEADY]))
     return max(0.0, statistics.median(found))
@@ -315,11 +316,12 @@ def rehearsals(  # noqa: PLR0913, PLR0917 — a drafter, how often, where and ho
     n_vocab: int,
     clock: Callable[[], float],
 ) -> Iterator[Drafted]:
-    """Drafts that are not verified, and what is read for them; one for each `next`.
+    """Costs of drafts that are not verified, and of reading texts for them; one for each `next`.
 
-    After short texts, each read anew, and after a long one, all of them behind what the slot holds.
-    A drafter that has made no forward needs `draft_change` before. `slot` must be idle while an
-    item is computed. What the drafter keeps of it is a text like any other that ended there.
+    Drafts come after short texts, each read anew, and then after a long one. All texts begin with
+    `held`, the tokens of the slot. A drafter that has made no forward needs `draft_change` before.
+    `slot` must be idle while an item is computed. The drafter may remember these texts like any
+    other.
     """
     for repeat in range(repeats):
         text = held + _text(repeat, _READ_TOKENS, n_vocab)
@@ -335,10 +337,10 @@ def _text(first: int, length: int, n_vocab: int) -> list[Token]:
 def _rehearse(
     drafter: Drafter, slot: int, text: list[Token], depths: list[int], clock: Callable[[], float]
 ) -> Iterator[Drafted]:
-    """Read the text, then draft so many tokens after it, several times."""
+    """Read the text, then make a draft of each of these depths after it."""
     forwards = drafter.forwards if isinstance(drafter, Computing) else ForwardCounts()
     session = drafter.open(slot, text, Sampler(SamplingParams(temperature=0.0)))
-    if inputs := getattr(session, "inputs", 0):  # what is read takes as long whatever it says
+    if inputs := getattr(session, "inputs", 0):  # their values do not change the time
         feed(session, 0, np.ones((len(text) - 1, inputs), np.float32))
     left = list(reversed(depths))
     while left:
@@ -357,13 +359,13 @@ def _rehearse(
 
 
 class _Steps:
-    """Counts a draft's forwards, which ask for a guess each; two of them may make one token."""
+    """Counts a draft's forwards, as each asks for a guess; two of them may make one token."""
 
     def __init__(self) -> None:
         self.asked = 0
 
     def guess(self, _nodes: Draft) -> Sequence[Token]:
-        """None, as nothing is known of the text."""
+        """No guess, as nothing is known of the text."""
         self.asked += 1
         return ()
 

@@ -1,9 +1,9 @@
 """The whole chain of llama.cpp's samplers over one row of logits, in any order. Pure.
 
-`Sampler` has a way of its own for the chain that most requests ask for, which looks at few logits;
-everything else comes here. Each step is llama.cpp's of the same name (`src/llama-sampler.cpp`):
-`tests/laws/test_chain_law.py` compares them. Where those draw a number, this is given one: what a
-step leaves is a function of logits, history and that number.
+The chain that most requests ask for is in `Sampler`, which looks at few logits; every other one is
+computed here. Each step is llama.cpp's of the same name (`src/llama-sampler.cpp`);
+`tests/laws/test_chain_law.py` compares them. Where llama.cpp's step draws a number, this one is
+given one, so its result is a function of logits, history and that number.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from localspec.ranges import SAMPLERS
 from localspec.types import Floats, Probs, Token
 
 MIROSTAT_TOKENS = 100
-"""The likeliest tokens of which mirostat 1 estimates how steep a law is: llama.cpp's m."""
+"""Mirostat 1 estimates the slope of a law from so many of its likeliest tokens: llama.cpp's m."""
 
 _MAX_PENALTY_LOG = 88.7228391
 """The logarithm of the largest 32-bit float: beyond it a penalty would be infinite."""
@@ -29,24 +29,24 @@ _MOST_XTC_THRESHOLD = 0.5
 """No two tokens can be likelier than that."""
 
 Breakers = Mapping[Token, Sequence[tuple[Token, ...]]]
-"""Sequences that a repetition does not reach over: a first token, and the tokens that follow it."""
+"""Sequences that a repetition does not reach over: by first token, the tokens that follow it."""
 
 
 @dataclass(slots=True)
 class Candidates:
-    """Tokens that may still come, with their logits. Best first once `sort` was called."""
+    """The tokens that are still possible, with their logits; best first once `sort` was called."""
 
     tokens: NDArray[np.int32]
     logits: NDArray[np.float64]
 
     @classmethod
     def of(cls, logits: Floats) -> Candidates:
-        """Every token that is possible, of a row in which one is."""
+        """The tokens of a row that are possible (above -inf); there must be one."""
         tokens = np.flatnonzero(logits > -np.inf).astype(np.int32)
         return cls(tokens, logits[tokens].astype(np.float64))
 
     def keep(self, which: NDArray[np.intp] | NDArray[np.bool_] | slice) -> None:
-        """Leave these alone, in this order."""
+        """Keep only these, in this order."""
         self.tokens, self.logits = self.tokens[which], self.logits[which]
 
     def sort(self) -> None:
@@ -54,7 +54,7 @@ class Candidates:
         self.keep(np.lexsort((self.tokens, -self.logits)))
 
     def logp(self) -> NDArray[np.float64]:
-        """The logarithms of their probabilities."""
+        """The log-probabilities of the candidates."""
         shifted: NDArray[np.float64] = self.logits - self.logits.max()
         found: NDArray[np.float64] = shifted - np.log(np.exp(shifted).sum())
         return found
@@ -68,8 +68,8 @@ class Candidates:
 class ChainInputs:
     """The inputs of a step besides logits.
 
-    `history` are the tokens before, prompt included; `chance` is a number in (0, 1) that belongs to
-    the position, `aim` what mirostat aims at there.
+    `history` are the tokens before, prompt included. `chance` is a number in (0, 1) that belongs to
+    the position. `aim` is the surprise that mirostat aims at there, in bits.
     """
 
     history: Sequence[Token]
@@ -91,7 +91,7 @@ def law(params: SamplingParams, candidates: Candidates, moment: ChainInputs) -> 
 
 
 def penalties(params: SamplingParams, history: Sequence[Token]) -> dict[Token, int]:
-    """How often each token occurred in the window that repetition is looked for in."""
+    """How often each token occurs in the window of the penalties."""
     counts: dict[Token, int] = {}
     for token in history[-params.penalty_last_n :] if params.penalty_last_n else ():
         counts[token] = counts.get(token, 0) + 1
@@ -101,10 +101,11 @@ def penalties(params: SamplingParams, history: Sequence[Token]) -> dict[Token, i
 def repetitions(
     params: SamplingParams, history: Sequence[Token], breakers: Breakers
 ) -> dict[Token, int]:
-    """Tokens that would go on with a repetition, and how long the longest is already; no breakers.
+    """The tokens that would extend a repetition, and the length of the longest one so far.
 
-    By the lengths that the text, read backwards, shares with itself from each place on: the
-    Z-algorithm of Gusfield's book (Algorithms on Strings, Trees and Sequences, 1997).
+    Tokens that are themselves breakers are left out. The Z-algorithm (Gusfield, Algorithms on
+    Strings, Trees and Sequences, 1997) gives for each place of the reversed text how much of its
+    beginning is repeated there.
     """
     back = list(reversed(history[-params.dry_penalty_last_n :]))
     longest = min(len(back), _unbroken(back, breakers))
@@ -128,7 +129,7 @@ def repetitions(
 
 
 def _unbroken(back: Sequence[Token], breakers: Breakers) -> int:
-    """Tokens behind the last breaker, of a text that is read backwards."""
+    """The number of tokens after the last breaker, in a text that is given backwards."""
     for place, token in enumerate(back):
         lengths = [
             len(rest)
@@ -179,7 +180,7 @@ def _top_n_sigma(params: SamplingParams, these: Candidates, _moment: ChainInputs
 
 
 def _temperature(params: SamplingParams, these: Candidates, _moment: ChainInputs) -> None:
-    """Also the one that depends on how uncertain the law is (`dynatemp_range`)."""
+    """Apply the temperature; with `dynatemp_range` it depends on the entropy of the law."""
     temperature = params.temperature
     if params.dynatemp_range > 0:
         if these.tokens.size < 2:  # noqa: PLR2004 - one token has no entropy
@@ -243,7 +244,7 @@ def _xtc(params: SamplingParams, these: Candidates, moment: ChainInputs) -> None
 
 
 def _mirostat(these: Candidates, moment: ChainInputs) -> None:
-    """Basu et al., Mirostat (arXiv 2007.14966): as many tokens as give the surprise aimed at."""
+    """Basu et al., Mirostat (arXiv 2007.14966): keep as many tokens as give the aimed surprise."""
     these.sort()
     logp = these.logp()[:MIROSTAT_TOKENS]
     if logp.size < 2:  # noqa: PLR2004 - one token has no slope
@@ -259,7 +260,7 @@ def _mirostat(these: Candidates, moment: ChainInputs) -> None:
 
 
 def _mirostat_2(these: Candidates, moment: ChainInputs) -> None:
-    """Its second version: the tokens that surprise less than aimed at, or the likeliest."""
+    """Mirostat 2: keep the tokens of at most the aimed surprise, or else the likeliest one."""
     these.sort()
     surprises = -these.logp() / math.log(2)
     these.keep(slice(max(1, int(np.searchsorted(surprises, moment.aim, side="right")))))

@@ -1,7 +1,7 @@
 """Whether a model's forwards give usable numbers, asked once when it is loaded.
 
-An architecture that llama.cpp has may need what a kernel of this build gets wrong; then logits are
-no numbers, in the worst case as soon as sessions share a forward. A damaged file gives none either,
+A model may need an operation that a kernel of this build computes wrongly. Then its logits are not
+finite, perhaps only once sessions share a forward. Those of a damaged file are not finite either,
 or, where all of it is zero, the same for every token.
 """
 
@@ -17,7 +17,7 @@ from localspec.errors import no_numbers
 from localspec.types import ForwardOutput, Row
 
 _ROWS = 2
-"""Of each session: products then have rows in batches, where a model's memory is a state."""
+"""Rows of each session: with two, products of a model with a state have rows in batches."""
 
 
 class Decoding(Protocol):
@@ -35,9 +35,8 @@ class Decoding(Protocol):
 def computes(context: Decoding) -> bool:
     """Whether logits are usable, of one session and of two that share a forward.
 
-    A token may be impossible (-inf), but each row has two that are not equally likely.
-
-    Leaves the slots empty.
+    A token may be impossible (-inf), but the largest logit of each row is finite, and not all of
+    them are equal. Leaves the slots empty.
     """
     for sessions in {1, min(2, context.n_slots)}:
         rows = [
@@ -56,10 +55,10 @@ def computes(context: Decoding) -> bool:
 
 
 def require_numbers(context: Decoding, file: str, *, fast_kernels: bool) -> None:
-    """Check a model that has just been loaded. Raises NoNumbers, without the fast kernels.
+    """Check a model that has just been loaded. Without fast kernels, raises NoNumbers on failure.
 
-    With them this process ends, as llama.cpp ends it where it finds that: a worker that ends so
-    while it loads is followed by one with plain kernels.
+    With fast kernels this process aborts instead, as llama.cpp does where it finds such a fault:
+    after a worker that aborted while it loaded, the next one uses plain kernels.
     """
     if computes(context):
         return

@@ -10,7 +10,7 @@ from localspec.types import Backend, ForwardOutput, Row
 
 
 class Running(Protocol):
-    """A forward that was started. Exactly one runs at a time, and nothing else of its backend."""
+    """A forward that was started. One runs at a time, and nothing else may use its backend."""
 
     @property
     def done(self) -> bool:
@@ -18,7 +18,7 @@ class Running(Protocol):
 
     @property
     def ended(self) -> float:
-        """The clock when it was done, after `result`."""
+        """The time at which it was done; to be read after `result`."""
 
     def result(self) -> ForwardOutput:
         """Wait for it: what `decode` gives. Raises what that raises."""
@@ -34,9 +34,9 @@ class StartingBackend(Backend, Protocol):
 
 @runtime_checkable
 class CapacityBackend(Backend, Protocol):
-    """A backend that knows whether rows find cells as they are.
+    """A backend that knows whether there are cells for rows without making room.
 
-    One that has to make room forgets texts, which belong to the engine's thread.
+    To make room it forgets texts, and those belong to the engine's thread.
     """
 
     def has_room(self, rows: Sequence[Row]) -> bool:
@@ -44,7 +44,7 @@ class CapacityBackend(Backend, Protocol):
 
 
 class ForwardThread:
-    """Starts forwards, on a thread of its own if need be: native code leaves Python's lock.
+    """Starts forwards, on a thread of its own if need be: native code releases Python's lock.
 
     Args:
         clock: Seconds, monotonic.

@@ -28,15 +28,15 @@ class ImageReading:
         self._target, self._room, self._adapters = target, room, adapters
 
     def held(self, slot: int, images: Sequence[ImageRows], length: int) -> int:
-        """How much of a text a slot may go on holding, which holds so much of it."""
+        """Cut a slot's text, of `length`, to whole pieces of these images; how much stays."""
         kept = border(images, length)
         return self._target.truncate(slot, kept) if kept < length else length
 
     def fitting(self) -> tuple[list[Session], int]:
         """The sessions that go on with tokens, and the draft nodes that there are cells for.
 
-        Of those with different adapters some: these are set.
-        Of those that wait for an image the oldest has had a piece of it read.
+        Those that go on together have the same adapters, which are set. Where sessions wait for an
+        image, the oldest of them has a piece of its image read first.
 
         Raises:
             NoRoom: the memory is as large as before, and the piece does not fit.

@@ -1,9 +1,10 @@
 """The places of images in a text: rows that carry a vector and no token. Pure.
 
 In a list of tokens each row of an image has a stand-in below 0, made of a hash of the image. Texts
-with the same image agree there and texts with another one part at its first rows; no word is ever
-taken for a part of an image. A stand-in also says whether its row advances the position: where
-positions have two dimensions (M-RoPE) the last rows of an image do, as many as it takes positions.
+with the same image have the same stand-ins, texts with different images part at the first rows of
+these, and no stand-in equals a word. A stand-in also says whether its row advances the position:
+where positions have two dimensions (M-RoPE), an image takes fewer positions than rows, and only as
+many of its last rows advance.
 """
 
 from __future__ import annotations
@@ -19,21 +20,21 @@ from numpy.typing import NDArray
 from localspec.types import Backend, Floats, Token
 
 Gap: TypeAlias = tuple[int, int]
-"""Where in a text rows of an image end, and how many more they are than their positions."""
+"""The place where rows of an image end in a text, and how many more they are than positions."""
 Grid: TypeAlias = NDArray[np.int32]
-"""Positions of rows as M-RoPE has them, (rows, 4), relative to that of the image."""
+"""M-RoPE positions of rows, (rows, 4), relative to the position of the image."""
 
 PIECE_ROWS = 64
-"""Rows of an image in one forward: what others wait for. Always from the same rows on, so that
-their bits do not depend on who else is there."""
+"""Rows of an image in one forward, for which other sessions wait. Pieces always begin at the same
+rows of an image, so that their bits do not depend on other sessions."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ImageRows:
     """The rows of an image from place `start` of a text on: `vectors` float32 (rows, width).
 
-    Rows of a `whole` one see each other, and one forward has to hold them all. Those with a `grid`
-    take `positions` of the text; all others one each.
+    Rows of a `whole` image see each other, and one forward has to hold them all. With a `grid` the
+    rows take `positions` positions of the text together; without, one each.
     """
 
     start: int
@@ -44,7 +45,7 @@ class ImageRows:
 
     @property
     def end(self) -> int:
-        """The place behind its last row."""
+        """The place after its last row."""
         return self.start + len(self.vectors)
 
     def border(self, place: int) -> int:
@@ -56,7 +57,7 @@ class ImageRows:
         return place - inside % PIECE_ROWS if parted else self.start
 
     def piece(self, place: int) -> range:
-        """The rows of the next forward from a place on that a forward has come to."""
+        """The rows of the next forward, where the image has been read up to `place`."""
         inside, count = place - self.start, len(self.vectors)
         return range(inside, count if self.whole else min(inside + PIECE_ROWS, count))
 
@@ -89,7 +90,7 @@ class ImageBackend(Backend, Protocol):
 
 
 def stand_ins(key: bytes, rows: int, positions: int | None = None) -> list[Token]:
-    """The stand-ins of an image's rows, by what identifies it; all advance, or so many."""
+    """The stand-ins of an image's rows, by its key; the last `positions` advance, or all rows."""
     drawn = np.frombuffer(hashlib.shake_256(key).digest(4 * rows), "<u4") >> 2
     advances = np.arange(rows) >= rows - (rows if positions is None else positions)
     found: list[Token] = (-1 - (2 * drawn.astype(np.int64) + advances)).tolist()
@@ -97,7 +98,7 @@ def stand_ins(key: bytes, rows: int, positions: int | None = None) -> list[Token
 
 
 def gaps(text: Sequence[Token]) -> tuple[Gap, ...]:
-    """The gaps of a text, in order: one behind each run of rows that advance no position."""
+    """The gaps of a text, in order: one after each run of rows that advance no position."""
     found: list[Gap] = []
     still = [place for place, token in enumerate(text) if token < 0 and (-1 - token) % 2 == 0]
     for place in still:
@@ -109,7 +110,7 @@ def gaps(text: Sequence[Token]) -> tuple[Gap, ...]:
 
 
 def placed(text: Sequence[Token], images: Sequence[EncodedImage]) -> list[ImageRows]:
-    """Where these images stand in a text. Raises ValueError: it has others."""
+    """The rows of these images at their places in a text. Raises ValueError if it has others."""
     known = {image.stand_ins[0]: image for image in images}
     found: list[ImageRows] = []
     place = 0
@@ -136,9 +137,10 @@ def sees(tokens: Sequence[Token]) -> bool:
 
 
 def border(images: Sequence[ImageRows], place: int) -> int:
-    """How much of the first `place` tokens may be held: not a part of an image that differs.
+    """How many of the first `place` tokens may be held, such that a forward may begin after them.
 
-    Texts of different images could agree in a few stand-ins by chance, in a whole piece never.
+    That leaves out rows of a different image: two images may agree in a few stand-ins by chance,
+    but never in a whole piece.
     """
     for image in images:
         if image.start < place:

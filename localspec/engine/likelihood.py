@@ -13,7 +13,7 @@ from localspec.types import Draft, Probs, Token, Verified
 
 @dataclass(frozen=True, slots=True)
 class Likelihood:
-    """One token of a text and the likeliest at its place, best first, each with its log."""
+    """A token of a text with its log-probability, and the likeliest ones there, best first."""
 
     token: Token
     logprob: float
@@ -47,7 +47,7 @@ def of_law(law: Probs, token: Token, count: int) -> Likelihood:
 def likelihoods(
     rows: Sequence[BlockMax], draft: Draft, verdict: Verified, count: int
 ) -> list[Likelihood]:
-    """The likelihoods of all tokens that a verdict keeps, each by the row of its parent."""
+    """The likelihoods of the tokens that a verdict gives, each by the row of its parent."""
     nodes = (-1, *verdict.accepted)
     tokens = [*(draft.tokens[node] for node in verdict.accepted), verdict.token]
     return [

@@ -12,7 +12,7 @@ Pieces: TypeAlias = Generator[None, None, _Found]
 
 
 def whole(pieces: Generator[Any, None, _Found]) -> _Found:
-    """Does all of the work at once; what it found."""
+    """Do all of the work at once; returns what was found."""
     while True:
         try:
             next(pieces)

@@ -13,13 +13,13 @@ from localspec.types import Reading, SamplingParams
 _log = logging.getLogger("localspec.engine")
 
 QUIET_SECONDS = 0.5
-"""Only after so long without a step: who sends one request after the other never waits for it."""
+"""Seconds without a step before drafters read: a client with steady requests never waits for it."""
 CHUNK_ROWS = 64
 """Tokens read at a time: a request may have to wait for them."""
 
 
 class IdlePrefill:
-    """Work for an idle engine: its drafters' memory of the conversations that it remembers.
+    """Work for an idle engine: its drafters read the conversations that its slots remember.
 
     It belongs to the engine's thread. A drafter that fails is left alone until the next step.
     """
@@ -52,7 +52,7 @@ class IdlePrefill:
         return now - self._quiet_since >= QUIET_SECONDS
 
     def _texts(self) -> Iterator[None]:
-        """The latest text first. After a step the slots may hold others: then begin anew."""
+        """Read the slots' texts, the latest first. A step may change them: then begin anew."""
         for slot, text in self._engine.held():
             tokens = words(text)
             for drafter in self._engine.drafters.values():

@@ -1,7 +1,7 @@
-"""A finished text once more: how sure the target was of it, and who would have drafted it.
+"""Replays a finished text: how sure the target was of it, and what drafters would have drafted.
 
-Both are asked along the given tokens instead of their own, in a slot of the engine between two of
-its steps. Tokens and numbers only, as everywhere in this room.
+Target and drafters follow the given tokens instead of their own, in a slot of the engine between
+two of its steps. Tokens and numbers only, as in the whole engine.
 """
 
 from __future__ import annotations
@@ -36,17 +36,17 @@ from localspec.wire.messages import Trace
 _log = logging.getLogger("localspec.engine")
 
 _FREE_STRIDE = 8
-"""Positions of a free drafter between two turns of others: some milliseconds."""
+"""Positions for which a free drafter is asked before other work gets a turn: some milliseconds."""
 
 
 @dataclass(frozen=True, slots=True)
 class Script:
-    """A text to be led through the engine again: `text` is what followed `prompt`.
+    """A text to be replayed: `text` is what followed `prompt`.
 
     `prediction` is what the client had expected, for the drafters. Prompt and text together fit
-    the engine's context. `drafters` None asks all that are loaded, each for at most `max_draft`
-    tokens at a position. `client` keys the prefix cache, and `adapters` are scales, as in a
-    request.
+    the engine's context. `drafters` are asked, None for all that are loaded, each for at most
+    `max_draft` tokens at a position. `client` keys the prefix cache, and `adapters` are scales, as
+    in a request.
     """
 
     client: str
@@ -62,10 +62,10 @@ class Script:
 class Reading:
     """The results of replaying a script of n tokens.
 
-    gaps: (n,) the target's largest logit less that of the token that stands there; 0 where greedy
-        decoding says the same.
-    margins: (n + 1,) largest logit less the second; the last one is of the position after the end.
-    likeliest: The two tokens with those logits after the end.
+    gaps: (n,) the target's largest logit minus that of the text's token; 0 where greedy decoding
+        gives that token.
+    margins: (n + 1,) largest logit minus the second; the last one is of the position after the end.
+    likeliest: The two likeliest tokens at the position after the end.
     traces: By drafter; one that failed is missing.
     """
 
@@ -76,7 +76,7 @@ class Reading:
     traces: dict[str, Trace] = field(default_factory=dict)
 
     def score(self, logits: Floats, tokens: Sequence[Token]) -> None:
-        """Take the next rows; `tokens` stand there, one fewer than rows where the text ends."""
+        """Take the next rows and the text's tokens there; at its end there is one row more."""
         for row, values in enumerate(logits):
             second, first = np.argpartition(values, -2)[-2:]
             self.margins.append(float(values[first] - values[second]))
@@ -89,15 +89,15 @@ class Reading:
 def replay(
     engine: Engine, script: Script, estimate: Callable[[Signal], float]
 ) -> Generator[None, None, Reading]:
-    """Lead a script through the engine; yields after each piece of work, returns what it found.
+    """Replay a script in the engine; yields after each piece of work, returns what it found.
 
-    The first piece takes a slot. The slot is given back, with the prefix that it holds then, when
-    the generator ends or is closed.
+    The first piece takes a slot. When the generator ends or is closed, the slot is given back with
+    the prefix that it holds then.
 
     Args:
         engine: With a free slot; only its own thread may advance the generator.
         script: What to replay.
-        estimate: The probability that acceptance gives a node, its parent accepted.
+        estimate: The calibrated probability that a node is accepted, given its parent was.
 
     Raises:
         Busy: every slot is taken.
@@ -118,7 +118,7 @@ def replay(
             yield
         for name, drafter in engine.drafters.items():
             wanted = script.drafters is None or name in script.drafters
-            if wanted and not getattr(drafter, "live", False):  # which only a round can ask
+            if wanted and not getattr(drafter, "live", False):  # a live one needs a real round
                 trace = yield from _trace(drafter, stage)
                 if trace is not None:
                     reading.traces[name] = trace
@@ -129,9 +129,9 @@ def replay(
 
 @dataclass(slots=True)
 class _Stage:
-    """Where drafters are asked along a script: what they could know of it, and what is expected.
+    """The place where drafters are asked along a script: what they may know, and who estimates.
 
-    `states` are those that the text's tokens came of, where the target shows them.
+    `states` are the target's, one for each judged row of the text, where the target shows them.
     """
 
     slot: int
@@ -140,10 +140,10 @@ class _Stage:
     estimate: Callable[[Signal], float]
     states: list[NDArray[np.float16]] = field(default_factory=list)
     features: list[tuple[int, NDArray[np.float16]]] = field(default_factory=list)
-    """Of the last places of the prompt and of the text, by the place where each part begins."""
+    """The features of the prompt's last tokens and of the text, in parts with their first place."""
 
     def look(self, start: int, count: int, output: ForwardOutput) -> None:
-        """Keep the states of `count` tokens from `start` on, and what was tapped of the last."""
+        """Keep the states and the features of a forward's `count` tokens from `start` on."""
         if output.states is not None:
             self.states.extend(output.states[:count].astype(np.float16))
         if start + count > len(self.script.prompt) - READ_ROWS:
@@ -152,24 +152,24 @@ class _Stage:
                 self.features.append((start, features[:count].astype(np.float16)))
 
     def feed(self, opened: DraftSession, first: int, end: int) -> None:
-        """Show a session what was tapped of the tokens from place `first` on, before `end`."""
+        """Feed a session the features of the tokens from place `first` on, before `end`."""
         for start, features in self.features:
             part = features[max(0, first - start) : max(0, end - start)]
             if len(part):
                 feed(opened, max(start, first), part.astype(np.float32))
 
     def state(self, position: int) -> Floats | None:
-        """Of the text's token at a position."""
+        """The state of which the text's token at a position came."""
         return self.states[position].astype(np.float32) if self.states else None
 
 
 def _trace(drafter: Drafter, stage: _Stage) -> Generator[None, None, Trace | None]:
     """The proposals of one drafter along the text; None if it failed, for it is optional.
 
-    A free source is asked for a whole chain at every position, because where it copies from
-    depends on the position. Another one is asked for one token: being greedy it goes on after its
-    own agreed tokens as after the text's, so that a run of agreed first choices is its chain, and
-    nothing is decoded in vain.
+    A free source is asked for a whole chain at every position, because the place it copies from
+    depends on the position. A neural one is asked for one token at a time: it is greedy, so as long
+    as its tokens agree with the text, a longer chain would have had the same ones. So a run of
+    agreed tokens is its chain, and no forward is wasted.
     """
     script, text = stage.script, stage.script.text
     survives: list[int] = []
@@ -203,7 +203,7 @@ def _trace(drafter: Drafter, stage: _Stage) -> Generator[None, None, Trace | Non
 
 
 def _proposed(drafter: Drafter, request: DraftRequest) -> Generator[None, None, Draft]:
-    """The drafter's chain, once it has read what it must read first."""
+    """The drafter's chain, after it has read all that it must read first."""
     while request.budget > 0:
         pending = request.session.pending
         (draft,) = drafter.propose([request])
@@ -214,7 +214,7 @@ def _proposed(drafter: Drafter, request: DraftRequest) -> Generator[None, None, 
 
 
 def _runs(agreed: Sequence[int], most: int) -> list[int]:
-    """How many agreed tokens begin at each position, at most `most`."""
+    """The length of the run of agreed tokens that begins at each position, at most `most`."""
     runs: list[int] = []
     for one in reversed(agreed):
         runs.append(min(1 + runs[-1] if runs else 1, most) if one else 0)

@@ -1,15 +1,15 @@
-"""Whether a request speculates at all, and the name of the reason if not.
+"""Decides whether a request speculates at all, and names the reason if not.
 
-Decided once, before anything is drafted or prefilled for drafting. Branches in order:
+That is decided once, before anything is drafted or prefilled for drafting. Branches in order:
 
 | # | reason | when | mode "always" |
 | --- | --- | --- | --- |
 | 1 | off-by-request | the request or the configuration says mode "off" | |
-| 2 | no-rollback | the target's memory goes back neither by tokens nor to a copy | the same |
-| 3 | pair-mismatch | the only drafters there were need a pair that does not fit | the same |
-| 4 | no-drafter | none is loaded, or none of those that the request allows | the same |
+| 2 | no-rollback | the target's memory can neither trim tokens nor restore a copy | the same |
+| 3 | pair-mismatch | no drafter is left, as the draft model does not fit the target | the same |
+| 4 | no-drafter | no drafter is loaded, or the request allows none of them | the same |
 | 5 | short-request | fewer than `SHORT_TOKENS` tokens are expected | speculates |
-| 6 | high-temperature | hot sampling, and such drafts were mostly rejected lately | speculates |
+| 6 | high-temperature | high temperature, where drafts were mostly rejected lately | speculates |
 | 7 | speculating | otherwise | |
 """
 
@@ -36,7 +36,7 @@ SHORT_TOKENS = 32
 
 HOT_TEMPERATURE = 0.7
 POOR_ACCEPTANCE = 0.1
-"""At a hot temperature the law is flat; accepting fewer than this, drafts lose on any staircase."""
+"""At a hot temperature the law is flat; accepted less often, drafts lose on any staircase."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +44,7 @@ class RequestFacts:
     """The facts about a request when it is admitted.
 
     Attributes:
-        mode: The request's wish.
+        mode: As the request, or the configuration, asks.
         drafters: Names of the drafters that are loaded, usable and allowed by the request.
         predicted_tokens: Output tokens to expect (`Lengths.predict`).
         pair_fits: False when a draft model was there but does not fit the target.
@@ -91,20 +91,21 @@ def _unwise(facts: RequestFacts) -> Reason | None:
 
 
 _UNKNOWN_TOKENS = 256.0
-"""With no history, the length of a middling chat answer."""
+"""The expected length without history: that of a medium chat answer."""
 _USUAL_TOKENS = {"infill": 24.0}
 """Endpoints with a usual length of their own: an editor's completions are about a line."""
 
 
 _UNSEEN_TOKENS = 32.0
-"""The remaining tokens assumed of an unknown answer; later, as many as it already has."""
+"""The least number of tokens still assumed of an unknown answer. A long one is assumed to have as
+many left as it already has beyond these."""
 _UNSEEN_ANSWERS = 6.0
-"""Answers that this counts for beside those that were seen."""
+"""The weight of that assumption, in answers, beside those that were seen."""
 
 
 @dataclass(frozen=True, slots=True)
 class Expectation:
-    """How long an answer may become: what `answers` before it came to, and a least length."""
+    """How long an answer may become: the lengths of earlier `answers`, and a least length."""
 
     answers: tuple[int, ...] = ()
     at_least: int = 0
@@ -118,7 +119,7 @@ class Expectation:
 
 
 class Lengths:
-    """How many tokens the answers to each (client, endpoint) have had lately. Model lifetime.
+    """The lengths of the latest answers to each (client, endpoint), in tokens. Model lifetime.
 
     The prediction is the upper quartile of the last 16: taking a long answer for a short one loses
     all of its speed-up, the reverse costs only what the draft model read. Bounded: the clients seen
@@ -133,7 +134,7 @@ class Lengths:
         self._seen: OrderedDict[tuple[str, str], deque[int]] = OrderedDict()
 
     def observe(self, client: str, endpoint: str, tokens: int) -> None:
-        """An answer came to its own end, or to its limit, after `tokens` tokens."""
+        """Note an answer that came to its end, or to its limit, after `tokens` tokens."""
         key = client, endpoint
         self._seen.setdefault(key, deque(maxlen=self._KEPT_ANSWERS)).append(tokens)
         self._seen.move_to_end(key)
@@ -156,8 +157,8 @@ class Lengths:
 class HotAcceptance:
     """Share of drafted tokens accepted at hot temperatures. Model lifetime.
 
-    What was learned fades with every request, also with those that did not speculate because of
-    it: after some of them it is unknown again, and one request finds out anew.
+    What was learned fades with every hot request, also with those that did not speculate because of
+    it. So after some of them the share is unknown again, and a request may speculate to measure it.
     """
 
     _MEMORY = 0.95
@@ -168,13 +169,13 @@ class HotAcceptance:
         self._accepted = 0.0
 
     def observe(self, temperature: float, drafted: int, accepted: int) -> None:
-        """A finished request; zero drafted tokens where it did not speculate."""
+        """Note a finished request; one that did not speculate has zero drafted tokens."""
         if temperature >= HOT_TEMPERATURE:
             self._drafted = self._MEMORY * self._drafted + drafted
             self._accepted = self._MEMORY * self._accepted + accepted
 
     def acceptance(self, temperature: float) -> float | None:
-        """The share accepted at hot temperatures; None at others, and while too little is known."""
+        """The share at a hot temperature; None at any other, and while too little is known."""
         if temperature < HOT_TEMPERATURE or self._drafted < self._ENOUGH_DRAFTED:
             return None
         return self._accepted / self._drafted

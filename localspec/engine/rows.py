@@ -1,4 +1,4 @@
-"""The rows of a forward that are one session's. Pure."""
+"""The rows of one session in a forward. Pure."""
 
 from __future__ import annotations
 
@@ -9,10 +9,11 @@ from localspec.types import Draft, Row
 
 
 def rows_of(session: Session, share: Share, draft: Draft, multiple: int) -> list[Row]:
-    """The session's rows: tail, draft, padding; each behind what it follows.
+    """The session's rows: tail, draft, padding; each with the row that it follows.
 
-    Those want logits that decide something, from the last of a whole tail to the last drafted one,
-    and with them as many as make a multiple: the last layer's bits go by how many rows have it.
+    Logits are wanted of the rows that decide something, from the last row of a whole tail to the
+    last node. Further rows join them until their number is a multiple of `multiple`, because the
+    bits of the last layer depend on it.
     """
     start, draft = session.cached, draft.head(share.nodes)
     if share.rows == 1:  # nearly every round of a session that drafts nothing
@@ -32,7 +33,7 @@ def rows_of(session: Session, share: Share, draft: Draft, multiple: int) -> list
 
 
 def first_wanted(share: Share, multiple: int) -> int:
-    """The first row with logits of a session whose whole tail is decoded."""
+    """The index of the first row with logits, for a session whose whole tail is decoded."""
     return (share.tail - 1) // multiple * multiple
 
 

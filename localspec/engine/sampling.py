@@ -1,7 +1,7 @@
 """Logits to law to token: the sampler chain and its noise. Pure: no clock, no state of a RNG.
 
 The noise is a counter-based function of (seed, position, purpose, token), so that a draw depends on
-where it stands and not on how many draws came before it. The target's own token at a position is
+its position and not on how many draws came before it. The target's own token at a position is
 argmax(log p + g) with Gumbel noise g (the Gumbel-max trick); greedy is g = 0. A draft drawn with
 the same g from a similar law often gives the same token: Gumbel coupling, Daliri et al., arXiv
 2408.07978.
@@ -28,11 +28,11 @@ _MASK = (1 << 64) - 1
 _GAMMA = 0x9E3779B97F4A7C15  # splitmix64's increment
 _MIX_1, _MIX_2 = 0xBF58476D1CE4E5B9, 0x94D049BB133111EB
 _CHANCE = 0x9E6C63D0876A9A35
-"""Makes a seed another one: what a step of the chain draws must not meet the noise of tokens."""
+"""Changes the seed for what a step of the chain draws, which must not share noise with tokens."""
 
 
 class Purpose(IntEnum):
-    """Streams of noise that must not meet: each use of randomness at one position has its own."""
+    """Independent streams of noise: each use of randomness at one position has its own."""
 
     TOKEN = 0  # the target's token, and drafts coupled to it
     DRAFT = 1  # an independent draft, for rejection sampling
@@ -59,9 +59,9 @@ def uniforms(
 
 
 def unit(bits: NDArray[np.uint64]) -> NDArray[np.float64]:
-    """Numbers in (0, 1), both ends excluded, evenly by the upper 52 of 64 bits.
+    """Evenly spaced numbers in (0, 1), both ends excluded, from the upper 52 of 64 bits.
 
-    A half is added and must not be rounded away: of 53 bits the largest number would become 1.
+    The half that is added must not be rounded away: with 53 bits the largest number would be 1.
     """
     return (np.asarray(bits >> np.uint64(12), dtype=np.float64) + 0.5) * 2.0**-52
 
@@ -69,14 +69,14 @@ def unit(bits: NDArray[np.uint64]) -> NDArray[np.float64]:
 class Sampler:
     """One request's sampler chain; same inputs, same token.
 
-    Its state is what its constraint has, and what mirostat aims at behind the latest token that
-    `pick` has given: nothing that depends on drafts.
+    Its only state is that of its constraint, and mirostat's aim after the latest token from `pick`.
+    Neither depends on drafts.
 
     Args:
         params: The chain and the seed.
         constraint: A grammar that masks tokens, if the request has one.
-        verify: The rule that will judge drafts; it settles how drafts are drawn.
-        breakers: What a repetition does not reach over, for `dry_multiplier`.
+        verify: The rule that will judge drafts; it decides how drafts are drawn.
+        breakers: Sequences that a repetition does not reach over, for `dry_multiplier`.
     """
 
     def __init__(
@@ -98,13 +98,13 @@ class Sampler:
             or params.presence_penalty != 0.0
         ) and params.penalty_last_n > 0
         self.offset = 0
-        """Tokens that the text has forgotten: noise is that of the place without."""
+        """Tokens that shifts have dropped from the text; added to positions, so noise stays."""
         self.aim = 2 * params.mirostat_tau
-        """Mirostat's aim behind the latest token, in bits; set by a session that is resumed."""
+        """Mirostat's aim after the latest token, in bits; set by a session that is resumed."""
 
     @property
     def looks_back(self) -> int:
-        """How many of the latest tokens `pick` and `law` have to be shown."""
+        """How many of the latest tokens `pick` and `law` need as `recent`."""
         penalized = self.params.penalty_last_n if self._penalized else 0
         repeats = self._whole and chain.repeats(self.params)
         return max(penalized, self.params.dry_penalty_last_n if repeats else 0)
@@ -112,7 +112,7 @@ class Sampler:
     def pick(
         self, logits: Logits, recent: Sequence[Token], path: Sequence[Token], position: int
     ) -> Token:
-        """The token of the law of `logits` at `position`: argmax(log p + g), argmax p when greedy.
+        """The token that the law of `logits` gives: argmax(log p + g), argmax p when greedy.
 
         Args:
             logits: One row (n_vocab,), or its peaks.
@@ -137,9 +137,9 @@ class Sampler:
     ) -> tuple[Token, Probs | None]:
         """A draft model's token from its own logits, and the law it was drawn from.
 
-        Coupled drafts share the target's noise and need no law; drafts for rejection sampling are
-        drawn independently of the noise that will judge them, and of what was drawn for the same
-        position in earlier rounds: something may have been learned from that.
+        Coupled drafts share the target's noise and need no law. Drafts for rejection sampling are
+        drawn independently of the noise that will judge them, and of earlier rounds' draws for the
+        same position, from which a drafter may have learned something.
         """
         if self.greedy:
             return self.pick(logits, recent, path, position), None
@@ -152,7 +152,7 @@ class Sampler:
     def draw(self, law: Probs, position: int, purpose: Purpose) -> Token:
         """A token with probability `law`, by the Gumbel-max trick."""
         if law.tokens.size == 1:
-            return int(law.tokens[0])  # whatever the noise; of easy text, most laws
+            return int(law.tokens[0])  # whatever the noise; most laws of easy text are such
         noise = -np.log(
             -np.log(uniforms(self.params.seed, position + self.offset, purpose, law.tokens))
         )
@@ -171,8 +171,8 @@ class Sampler:
     ) -> Probs:
         """The law after the whole chain, with all its mass on one token when greedy.
 
-        Where a step of the chain leaves something to chance, it is the position's own: given that,
-        the law is one, and all who ask for it here get the same.
+        A step of the chain that draws a number gets the one that belongs to the position. So the
+        law at a position is always the same.
         """
         params = self.params
         adjusted = self._adjusted(logits, recent, path)
@@ -189,7 +189,7 @@ class Sampler:
         _require_possible(float(peaks.maxima.max()), logits)
         tokens, scores, whole = self._support(peaks)
         mass = np.exp(scores)
-        if params.top_p < 1.0:  # then they are sorted: keep those before which there is less
+        if params.top_p < 1.0:  # then they are sorted: keep those with less mass before them
             keep = 1 + int(np.searchsorted(mass.cumsum(), params.top_p * whole))
             tokens, scores, mass = tokens[:keep], scores[:keep], mass[:keep]
         allowed = mass >= params.min_p if params.min_p > 0.0 else mass > 0.0
@@ -206,8 +206,8 @@ class Sampler:
     def _support(self, peaks: BlockMax) -> tuple[NDArray[np.int32], NDArray[np.float64], float]:
         """Tokens after top_k, their scores after temperature, and the mass of all of them.
 
-        Scores and masses are relative to the best token's. Best first where top_p has to cut; then
-        no more tokens than it can need.
+        Scores and masses are relative to the best token's. Where top_p has to cut, tokens are best
+        first, and no more than it can need.
         """
         params, logits = self.params, peaks.logits
         if 0 < params.top_k < logits.size:
@@ -225,7 +225,7 @@ class Sampler:
         return tokens, scores[tokens], whole
 
     def _adjusted(self, logits: Logits, recent: Sequence[Token], path: Sequence[Token]) -> Logits:
-        """Bias, penalties and mask; `logits` itself, not a copy, when none applies."""
+        """The logits after bias, penalties and mask; `logits` itself when none applies."""
         params = self.params
         allowed = None if self.constraint is None else self.constraint.mask(path)
         penalized = self._penalized and not self._whole
@@ -241,7 +241,7 @@ class Sampler:
         return adjusted
 
     def _penalize(self, logits: Floats, history: Sequence[Token]) -> None:
-        """Repetition, frequency and presence over the window, as llama_sampler_init_penalties."""
+        """Apply the three penalties over the window, as llama_sampler_init_penalties does."""
         params = self.params
         for token, count in Counter(history[-params.penalty_last_n :]).items():
             value = float(logits[token])
@@ -254,7 +254,7 @@ class Sampler:
 
 
 def _needs_whole_chain(params: SamplingParams) -> bool:
-    """Whether a request asks for more than the short way does, or for another order."""
+    """Whether a request needs steps of `chain.py`, or another order than `Sampler.law` has."""
     return bool(
         params.samplers
         or params.mirostat
@@ -268,10 +268,10 @@ def _needs_whole_chain(params: SamplingParams) -> bool:
 
 
 def _scores(logits: Floats, temperature: float) -> NDArray[np.float64]:
-    """How far each logit is below the largest, divided by temperature.
+    """The differences of the logits to the largest one, divided by temperature.
 
-    The difference comes first: no temperature overflows the best one's, and what overflows below it
-    has no chance.
+    The difference is taken first: then the best score is 0 at any temperature, and a score that
+    overflows is one that has no chance.
     """
     scores = logits.astype(np.float64)
     scores -= scores.max()
@@ -281,9 +281,9 @@ def _scores(logits: Floats, temperature: float) -> NDArray[np.float64]:
 
 
 def _require_possible(best: float, logits: Logits) -> None:
-    """Check the best score of a row behind bias and mask.
+    """Check the best score of a row after bias and mask.
 
-    Raises NoNumbers where the model gave none, GrammarError where no token was left.
+    Raises NoNumbers where the model's own logits have none, GrammarError where no token is left.
     """
     if np.isfinite(best):
         return

@@ -17,15 +17,15 @@ FIRST_CHUNK_ROWS = 64
 """Rows of a prefill chunk before any was measured, while no session streams."""
 
 _WHOLE = 16
-"""At least so small a part of a decode is taken to be its prefill's, however it was measured."""
+"""Prefill is charged at least one part in so many of its decode, however little was measured."""
 
 
 @dataclass(frozen=True, slots=True)
 class RowDemand:
     """The rows that one session asks for: its undecoded `tail`, then `nodes` of a draft.
 
-    `room` is how many rows of both may stand in one forward (`room` below). `again` tokens of the
-    tail of a session that is streaming are read again.
+    `room` is how many rows of both may stand in one forward (`room` below). `again` counts tokens
+    in the tail of a streaming session that were decoded before and are read again.
     """
 
     tail: int
@@ -41,7 +41,7 @@ class RowDemand:
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """The rows it gets: of its tail, draft nodes, and padding rows, forgotten at once."""
+    """The rows that a session gets: tail, draft nodes, and padding, which is forgotten at once."""
 
     tail: int = 0
     nodes: int = 0
@@ -54,10 +54,10 @@ class Share:
 
 
 def chunk_rows(seconds_per_row: float, *, alone: bool, most: int) -> int:
-    """Rows of prefill in one decode: what lasts CANCEL_SECONDS alone, STALL_SECONDS beside streams.
+    """Rows of prefill that take CANCEL_SECONDS in one decode, STALL_SECONDS beside streams.
 
-    `seconds_per_row` is 0 while nothing was measured. Beside streams even less than MIN_CHUNK_ROWS,
-    where a machine is so slow: the weights are read for the streams as well.
+    `seconds_per_row` is 0 while nothing was measured. Beside streams a slow machine may get fewer
+    than MIN_CHUNK_ROWS, because the weights are read for the streams anyway.
     """
     least = MIN_CHUNK_ROWS if alone else 1
     if seconds_per_row <= 0:
@@ -68,15 +68,17 @@ def chunk_rows(seconds_per_row: float, *, alone: bool, most: int) -> int:
 
 @dataclass(slots=True)
 class Chunks:
-    """How much of their prompts sessions may read in one decode, by what decodes have taken.
+    """How many prompt rows may be read in one decode, by the times of earlier decodes.
 
-    Beside streams a row costs what the decode took longer than the last one without prefill, which
-    had fewer rows: drafts differ, and a draft's rows are no prefill's. Where that tells nothing it
-    costs what the rows of the decode cost on average, and never more.
+    Beside streams a prompt row costs the extra seconds of its decode over the last one without
+    prefill, divided by the extra rows. If there are fewer extra rows than prompt rows, the two
+    decodes had different drafts and the comparison tells nothing: then a row costs the average over
+    all rows of its decode. It never costs more than that average.
 
-    What a row costs is known by the size of its chunk, in powers of two: where kernels for many
-    rows begin, more of them may take less than few. A chunk may be twice one that was measured, few
-    rows tell little of many; it is smaller than one only where the latest took too long.
+    The cost of a row is kept by the size of the chunk, in powers of two: where kernels for many
+    rows begin, more rows may take less time than few. A chunk may have twice the rows of a measured
+    one, not more, as few rows tell little of many. It is smaller than a measured one only where
+    that was the latest and took too long.
     """
 
     most: int
@@ -87,7 +89,7 @@ class Chunks:
     _by_size: dict[int, tuple[int, float]] = field(default_factory=dict)
 
     def rows(self, *, alone: bool, waiting: int = 1 << 30) -> int:
-        """Prompt rows of the next decode; `alone` without streams, `waiting` are to be read."""
+        """Prompt rows of the next decode, `alone` or beside streams; `waiting` rows are unread."""
         seconds = self._row_seconds
         if alone:
             return chunk_rows(seconds, alone=True, most=self.most)
@@ -99,7 +101,7 @@ class Chunks:
         return max(self._known(waiting), default=least)
 
     def _known(self, waiting: int) -> Iterator[int]:
-        """Rows of chunks that were measured to be short enough, or are like such ones."""
+        """Sizes of chunks that should be short enough, by the measured ones."""
         for rows, seconds in self._by_size.values():
             count = min(self.most, 2 * rows, int(STALL_SECONDS / seconds))
             latest = rows == self._rows and 2 * count >= rows
@@ -107,7 +109,7 @@ class Chunks:
                 yield count
 
     def ran(self, rows: int, prefill: int, seconds: float, *, alone: bool) -> None:
-        """A decode of so many rows, `prefill` of them of prompts, took so long."""
+        """Note how long a decode of so many rows took; `prefill` of them were of prompts."""
         if prefill == 0:
             self._stream_seconds, self._stream_rows = seconds, rows
         elif not alone and self._stream_seconds:
@@ -126,13 +128,13 @@ class Chunks:
 
 
 def room(start: int, *, multiple: int, border: int) -> int:
-    """Rows from position `start` on that one forward may hold: 1 at least.
+    """The most rows that a forward from position `start` on may hold; at least 1.
 
-    Where attention is split by how many cells a forward sees, rounded up to whole blocks of
-    `border` cells, a row's bits depend on the block in which its forward ends. Decoded plainly, the
-    row at p stands in a forward that ends at p + multiple. The last row that may join one from
-    `start` on is the last whose plain forward ends in the same block as that of the first; the
-    padded end of the whole lies between the two. `border` 0: attention knows no blocks.
+    Attention may be split by how many cells a forward sees, rounded up to whole blocks of `border`
+    cells. Then a row's bits depend on the block in which its forward ends. In plain decoding the
+    row at p is in a forward that ends at p + multiple. So rows may share a forward if their plain
+    forwards end in the same block; the padded end of the shared one lies between those ends.
+    `border` 0 means that attention is not split.
     """
     if border == 0:
         return 1 << 30
@@ -144,11 +146,11 @@ def share(
 ) -> list[Share]:
     """Divide one decode of at most `max_rows` rows; one Share per need, in order.
 
-    1. Sessions whose tail is one token come first and always get it: they are streaming. Where one
-       reads again what came before that token, it gets that too, as far as there is room.
-    2. Then prefill, at most `chunk` rows together: half of them are the oldest prompt's, the others
-       and what it leaves are for those with the least left. So a question waits for no long text.
-    3. What is left goes to draft nodes, in order.
+    1. Sessions whose tail is one token are streaming: they come first and always get its row. One
+       that reads tokens before that one again also gets rows for these, as far as there is room.
+    2. Then prefill, at most `chunk` rows together: half of them for the oldest prompt; the others,
+       and what that leaves, for prompts with the least left. So no question waits for a long text.
+    3. The remaining rows go to draft nodes, in order.
 
     Args:
         needs: In order of admission.
@@ -178,7 +180,7 @@ def share(
 
 
 def _prefill(needs: Sequence[RowDemand], chunk: int, multiple: int) -> dict[int, int]:
-    """Rows of each prompt; padded and together at most `chunk`, a multiple of `multiple`."""
+    """Rows of each prompt; padded, together at most `chunk`, which is a multiple of `multiple`."""
     taken = {index: 0 for index, need in enumerate(needs) if not need.streaming}
     if not taken:
         return {}

@@ -1,4 +1,4 @@
-"""A prompt as the target sees it: how likely each of its tokens was behind those before it."""
+"""Scores a prompt: how likely the target finds each of its tokens after those before it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who owns a request's tokens: `Session`, from which every length and position is derived."""
+"""`Session`: the owner of a request's tokens, from which all lengths and positions are derived."""
 
 from __future__ import annotations
 
@@ -33,27 +33,27 @@ TARGET = "target"
 """The source of tokens that no draft proposed."""
 
 CONFIDENCE_TOKENS = 6
-"""Tokens in the moving average of `Session.target_confidence`: these predict the next one best."""
+"""Tokens in the moving average of `Session.target_confidence`; six predict the next one best."""
 
 
 @dataclass(frozen=True, slots=True)
 class Request:
     """A request as the engine takes it: numbers only.
 
-    `client` keys the prefix cache: with `adapters`, the scales of the model's LoRA adapters, it is
-    their `owner`. `route` is the router's word; only "speculating" opens drafters.
-    `expectation` tells how long the output may become, which amortises reading the prompt.
-    `prediction` is what the client expects the output to be. `logprobs` asks for the likelihood of
-    each token, with so many alternatives. `so_far` is output that was decided elsewhere: the
-    session goes on behind it, as if it had been decided here. `session` is what the client calls
-    the conversation. A `brief` prompt is read in short chunks, because it may have to stop.
-    `breakers` are what a repetition does not reach over. Without `reuse` all of it is read anew.
-    At `borders` turns end; there later prompts part from this one. `images` are those of the
-    prompt, in order; a token follows the last.
+    `client` keys the prefix cache; `adapters` are the scales of the model's LoRA adapters
+    (`adapters.py: owner` makes one key of both). `route` is the router's decision; only
+    "speculating" opens drafters. `expectation` tells how long the output may become: reading the
+    prompt into a draft model pays only for a long output. `prediction` is the output that the
+    client expects. `logprobs` asks for the likelihood of each token, with so many alternatives.
+    `so_far` is output that was decided elsewhere; the session continues it as its own. `session`
+    is the client's name for the conversation. A `brief` prompt is read in short chunks, because it
+    may have to stop. `breakers` are sequences that a repetition does not reach over. Without
+    `reuse` the whole text is read anew. `borders` are the ends of turns, where later prompts part
+    from this one. `images` are those of the prompt, in order; a token follows the last.
     Where the context ends, a request with a `keep` keeps so many of its first tokens, forgets
-    `discard` behind them (0 is half of the rest), and goes on.
-    `gone` counts the first tokens that shifts on another worker kept, and those they forgot.
-    With `after_sampling` likelihoods are those of the law after the sampler chain.
+    `discard` after them (0: half of the rest), and goes on. `gone` counts the first tokens that
+    shifts on another worker kept, and the tokens that they forgot.
+    With `after_sampling`, likelihoods are those of the law after the sampler chain.
     """
 
     id: str
@@ -93,7 +93,8 @@ class Request:
 class Meter:
     """Costs of one request and the work of speculation for it. Clock readings in seconds.
 
-    `predicted` are output tokens that the request's prediction told, from whichever source.
+    `predicted` counts output tokens that the request's prediction had right, whether or not they
+    were drafted from it.
     """
 
     admitted_at: float
@@ -107,7 +108,7 @@ class Meter:
     sources: dict[str, SourceCount] = field(default_factory=dict)
 
     def count(self, draft: Draft, committed: Sequence[Token]) -> None:
-        """One verified draft, of which those nodes were kept that say what was committed."""
+        """Count a verified draft; accepted are the nodes on the path of the `committed` tokens."""
         accepted = {*trees.path(draft, committed)}
         depths = trees.depths(draft.parents)
         for node, (position, signal) in enumerate(zip(depths, draft.signals, strict=True)):
@@ -129,7 +130,7 @@ class Meter:
 
     @property
     def accepted(self) -> int:
-        """Those that the target kept."""
+        """Drafted nodes that the target kept."""
         return sum(source.accepted for source in self.sources.values())
 
 
@@ -139,16 +140,16 @@ class Session:
 
     `tokens` is prompt and output; `cached` counts the positions whose keys and values the target
     holds. The tail `tokens[cached:]` is still to be decoded: many tokens during prefill, one after.
-    `undone` tokens of it were decoded before, by a forward that the memory could not take back in
-    part.
+    `undone` counts tokens of the tail that were decoded once already: the memory forgot them too,
+    because it could not take back only the rejected part of that forward.
     `target_confidence` is how certain the target was of its latest tokens, as a moving average.
     `likelihoods` are those of the tokens not taken yet, where the request asks for them.
-    `dropped` tokens of its text were forgotten by shifts of the context. Only its first `sound`
-    tokens have the memory that reading them anew would give, once there are any dropped.
-    `row` is the one of its rows in the latest forward that its text went on with.
+    `dropped` counts tokens of the text that shifts of the context have forgotten. After a shift
+    only the first `sound` tokens have the memory that reading them anew would give.
+    `row` is the row of the latest forward after which its text goes on, counted among its own rows.
     `origin` is where the `cached_tokens` came from. `carried` was drafted for the next round while
-    the target verified the last one. `untold` is what its drafters learn of the latest round before
-    they are asked again (`tell`): while the next forward runs, where they are not.
+    the target verified the last one. `untold` holds what the drafters have not yet been told of the
+    latest round; `tell` passes it on before they are asked again, or else during the next forward.
     """
 
     request: Request
@@ -193,7 +194,7 @@ class Session:
 
     @property
     def decoding(self) -> bool:
-        """Past prefill: the tail is the token that the last round decided, and what is undone."""
+        """Whether prefill is over: the tail is the latest decided token, besides what is undone."""
         return self.tail <= 1 + self.undone and self.n_output > 0
 
     @property
@@ -204,15 +205,15 @@ class Session:
 
     @property
     def at_image(self) -> bool:
-        """Whether the target is to read of an image before any further token."""
+        """Whether the target has to read rows of an image before the next token."""
         return (image := self.image) is not None and image.start <= self.cached
 
     def unseen(self, place: int) -> int:
-        """Rows of images before a place in the text: drafters do not have them."""
+        """The number of image rows before a place in the text; drafters do not have these rows."""
         return sum(len(each.vectors) for each in self.request.images if each.end <= place)
 
     def _recent(self) -> list[Token]:
-        """The tokens that the sampler looks back at."""
+        """The latest tokens, as many as the sampler needs."""
         back = self.sampler.looks_back
         if not back:
             return []
@@ -220,7 +221,7 @@ class Session:
 
     @property
     def _position(self) -> int:
-        """The number of tokens so far, by which noise is drawn: images count for nothing."""
+        """The number of tokens so far, without rows of images. It keys the noise."""
         return len(self.tokens) - self.unseen(len(self.tokens))
 
     def frontier(self, ends: frozenset[Token]) -> Frontier:
@@ -235,7 +236,7 @@ class Session:
     def look(
         self, rows: Sequence[BlockMax], draft: Draft, verdict: Verified, *, target_confidence: bool
     ) -> None:
-        """Note what a request wants of its rows, and the target confidence if it is wanted."""
+        """Keep what is wanted of the verified rows: target confidence and likelihoods."""
         if target_confidence:
             for node in (-1, *verdict.accepted):
                 self.untold.append(partial(self.observe_confidence, rows[node + 1].kept()))
@@ -261,7 +262,7 @@ class Session:
             path.append(token)
 
     def ending(self, ends: frozenset[Token], context: int) -> FinishReason | None:
-        """Why the output is over, in a context of so many tokens; None while it goes on."""
+        """The reason why the output ends, in a context of so many tokens; None while it goes on."""
         if self.n_output and self.tokens[-1] in ends and not self.request.ignore_eos:
             return "stop"
         full = len(self.tokens) >= context and self.request.keep is None
@@ -269,19 +270,19 @@ class Session:
         return "length" if over else None
 
     def tell(self) -> None:
-        """Let the drafters learn what they have not been told of the latest round."""
+        """Tell the drafters what they have not yet been told of the latest round."""
         untold, self.untold = self.untold, []
         for each in untold:
             each()
 
     def observe_confidence(self, row: BlockMax) -> None:
-        """How certain the target was of one token that was committed, by the row before it."""
+        """Update the target confidence with a committed token; `row` is the row before it."""
         certainty = row.certainty()
         known = certainty if self.target_confidence is None else self.target_confidence
         self.target_confidence = known + (certainty - known) / CONFIDENCE_TOKENS
 
     def commit(self, draft: Draft, verdict: Verified) -> list[Token]:
-        """Append what the target kept; returns it. The new last token is not decoded yet."""
+        """Append what the target kept, which is returned. The new last token is not decoded yet."""
         kept = [draft.tokens[node] for node in verdict.accepted]
         self.row = self.tail + (verdict.accepted[-1] if verdict.accepted else -1)
         self.cached, self.undone = len(self.tokens) + len(kept), 0
@@ -290,7 +291,7 @@ class Session:
         return kept
 
     def forget(self, keep: int, count: int) -> None:
-        """Leave `count` tokens behind the first `keep` out of the text; noise goes on as before."""
+        """Drop `count` tokens after the first `keep`. Later tokens get the noise as before."""
         if not self.dropped:
             self.sound = keep
         self.sound = min(self.sound, keep)
@@ -305,6 +306,6 @@ class Session:
         return min(length, self.sound) if self.dropped else length
 
     def holds(self, length: int) -> None:
-        """The memory went back to `length` tokens, maybe farther than `cached`."""
+        """Note that the memory went back to `length` tokens, which may be fewer than `cached`."""
         self.undone += self.cached - length
         self.cached = length

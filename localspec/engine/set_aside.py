@@ -13,8 +13,8 @@ from localspec.errors import NoRoom
 class SlotsSetAside:
     """Takes the texts of all idle slots out of the target, and puts them back.
 
-    Meanwhile the engine remembers them as if they were there: before a slot is taken they have to
-    be there again (`Engine.vacate`). Engine lifetime.
+    Meanwhile the engine lists them as if its slots held them, so they have to be back before a slot
+    is taken (`Engine.vacate`). Engine lifetime.
     """
 
     def __init__(self, engine: Engine) -> None:
@@ -24,7 +24,7 @@ class SlotsSetAside:
         """Whether every slot was emptied for another use."""
 
     def take_out(self) -> None:
-        """Empty all slots, none of which is busy. What there is no memory to copy is forgotten."""
+        """Empty all slots, none of which is busy. A text that cannot be copied is forgotten."""
         self.out = True
         engine = self._engine
         for slot, _ in engine.held():
@@ -37,7 +37,7 @@ class SlotsSetAside:
                 engine.forget(slot)
 
     def put_back(self) -> None:
-        """Let slots hold what they remember, and nothing else. What finds no room is forgotten."""
+        """Let slots hold the texts again, and nothing else. A text without room is forgotten."""
         engine = self._engine
         for slot in range(engine.backend.n_slots):
             engine.backend.truncate(slot, 0)
@@ -51,6 +51,6 @@ class SlotsSetAside:
         self.out = False
 
     def forget(self) -> list[Slot]:
-        """All texts are forgotten; these were they, the latest used first."""
+        """Forget all texts; returns them, the latest used first."""
         self._kept.clear()
         return [self._engine.forget(slot) for slot, _ in self._engine.held()]

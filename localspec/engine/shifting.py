@@ -1,7 +1,8 @@
 """Context shift: a session at the end of its context forgets a part of its text and goes on.
 
-What is kept was read with what is forgotten, and stands at other positions from then on: it
-cannot be read again with the same bits. So a slot keeps for later prompts only what stands before.
+The tokens after the forgotten part attended to it when they were read, and they move to other
+positions: reading them anew would not give the same bits. So later prompts reuse only what stands
+before that part.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from localspec.types import Backend
 _log = logging.getLogger("localspec.engine")
 
 LEAST_BEHIND = 4
-"""Tokens behind those that are kept, at least: llama-server's number."""
+"""The fewest tokens after the kept ones: llama-server's number."""
 
 
 @runtime_checkable
@@ -30,16 +31,16 @@ class Shifting(Backend, Protocol):
         """Whether this model's memory can do that."""
 
     def shift(self, slot: int, keep: int, count: int) -> None:
-        """Forget `count` tokens behind the first `keep`; those behind them move to their places.
+        """Forget `count` tokens after the first `keep`; the tokens after them move up.
 
         Raises NoRoom or MemoryError, and then the slot is to be emptied.
         """
 
 
 def forgotten(length: int, context: int, keep: int, count: int = 0) -> tuple[int, int]:
-    """How many tokens of a text are kept, and how many behind them are forgotten.
+    """How many first tokens of a text are kept, and how many after them are forgotten.
 
-    As llama-server has it: half of what stands behind those to keep, or `count` of it.
+    As in llama-server: half of the tokens after the kept ones, or `count` of them.
     """
     keep = max(0, min(keep, context - LEAST_BEHIND, length - 1))
     left = length - keep
@@ -47,7 +48,7 @@ def forgotten(length: int, context: int, keep: int, count: int = 0) -> tuple[int
 
 
 def gone(length: int, context: int, keep: int, count: int = 0) -> tuple[int, int]:
-    """How many first tokens of a text are kept, and how many behind them all shifts forgot."""
+    """How many first tokens of a text are kept, and how many after them all shifts forgot."""
     over = length - context + 1
     if over <= 0:
         return 0, 0

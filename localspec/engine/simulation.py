@@ -1,7 +1,7 @@
 """A simulated machine: forwards are computed here and take as long as its table says.
 
-`clock` tells only the time that was charged. So everything that learns from
-times learns the machine of the table, and the same requests in the same order take the same time.
+`clock` tells only the time that was charged. So everything that learns from times learns the
+machine of the table, and the same requests in the same order take the same time.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ from localspec.types import (
 class SimulatedClock:
     """Seconds that pass when they are charged, and at no other time.
 
-    It is the host's, which waits for what it asks for. A forward that was started goes on beside
-    it and is `running` until it is waited for.
+    It is the clock of the host, which waits for each result. A forward that was started goes on
+    beside the host; it is `running` until the host has waited for it.
     """
 
     def __init__(self) -> None:
@@ -86,9 +86,9 @@ class SimulatedForward:
 class SimulatedBackend:
     """A `Waiting` backend whose forwards are charged; target and draft each have their own history.
 
-    Where a target waits, its forward goes on beside what is done `meanwhile`. A draft that is not
-    apart shares its device: what it computes while a forward of the target is running makes that
-    longer. What the host does in every round passes after its forward.
+    Where a target waits, `meanwhile` runs beside its forward. A draft that is not apart shares the
+    target's device: its forwards make a running forward of the target longer. The host's work in
+    every round is charged after the round's forward.
     """
 
     def __init__(
@@ -174,12 +174,12 @@ class SimulatedBackend:
             self._clock.defer(self._host.round_ms)
 
     def start(self, rows: Sequence[Row]) -> SimulatedForward:
-        """A forward that goes on beside the host. Raises what `decode` raises."""
+        """Begin a forward that goes on beside the host. Raises what `decode` raises."""
         self._defer(rows)
         return SimulatedForward(self._clock, self._backend.decode(rows), self._ms(rows))
 
     def _ms(self, rows: Sequence[Row]) -> float:
-        """The price of a forward, which then is one of those before the next."""
+        """The milliseconds of a forward, which joins the history that prices later ones."""
         behind = sum(row.position for row in rows) / len(rows)
         streams = self._sharing is not None and self._sharing.shared_cells is None
         slots = Counter(row.slot for row in rows)
@@ -196,9 +196,9 @@ class SimulatedBackend:
 
 
 class SimulatedPolicy:
-    """A policy whose rounds are charged for the host's asking of drafters, and for drafted rows.
+    """A policy that charges rounds for the host's asking of drafters, and for drafted rows.
 
-    That falls before the forward, where no other meter runs.
+    Both fall before the forward, where no other time is charged.
     """
 
     def __init__(self, policy: Policy, host: Host, clock: SimulatedClock) -> None:
@@ -219,7 +219,7 @@ class SimulatedPolicy:
         return self._policy.likely(stats)
 
     def plan(self, views: Sequence[View], other_rows: int = 0, before: int = 0) -> list[Plan]:
-        """Delegate to the policy, after drafters of sessions that have some were asked."""
+        """Delegate to the policy; charges for asking the drafters of sessions that have any."""
         self._clock.charge(self._host.asked_ms * sum(view.stats is not None for view in views))
         return self._policy.plan(views, other_rows, before)
 
@@ -228,13 +228,13 @@ class SimulatedPolicy:
         return self._policy.trees(views, drafts)
 
     def cut(self, views: Sequence[View], drafts: Sequence[Draft], other_rows: int = 0) -> list[int]:
-        """Delegate to the policy; the last word on what a round verifies."""
+        """Delegate to the policy; charges for the drafted rows that are left."""
         cuts = self._policy.cut(views, drafts, other_rows)
         self._clock.charge(self._host.row_ms * sum(cuts))
         return cuts
 
     def paid(self, views: Sequence[View], nodes: Sequence[int], other_rows: int = 0) -> list[int]:
-        """Delegate to the policy."""
+        """Delegate to the policy; charges for the rows that may be filled."""
         paid = self._policy.paid(views, nodes, other_rows)
         self._clock.charge(self._host.row_ms * sum(paid))
         return paid
@@ -274,7 +274,8 @@ class SimulatedHead:
 
 
 _ROW_SHARE = 0.1
-"""Of a fed head's forward, what each further row costs: it reads the same weights."""
+"""The cost of each further row of a fed head's forward, as a share of its first: the weights are
+the same."""
 
 
 class SimulatedFed:
@@ -308,20 +309,20 @@ class Hardware(Protocol):
         """Seconds, monotonic: of everything that is measured or learned."""
 
     def context(self, backend: Backend, role: Literal["target", "draft"]) -> Backend:
-        """The backend as it is there."""
+        """The backend with the times of this hardware."""
 
     @property
     def has_head(self) -> bool:
-        """Whether a feature head can be there."""
+        """Whether this hardware can have a feature head."""
 
     def head(self, head: FeatureHead) -> FeatureHead:
-        """The feature head as it is there, where one can be."""
+        """The feature head with the times of this hardware, where it can have one."""
 
     def fed(self, head: FedBackend) -> FedBackend:
-        """The head that is fed with the target's states as it is there, where one can be."""
+        """The fed head with the times of this hardware, where it can have one."""
 
     def policy(self, policy: Policy) -> Policy:
-        """The policy as it is there."""
+        """The policy with the times of this hardware."""
 
 
 class RealHardware:
@@ -350,7 +351,7 @@ class RealHardware:
 
 
 class SimulatedHardware:
-    """The machine of a table, from the moment at which nothing has happened on it."""
+    """The machine of a table, with a clock at 0."""
 
     def __init__(self, machine: Machine) -> None:
         self._machine = machine

@@ -61,8 +61,8 @@ class Engine(SlotTexts):
         drafters: Sources of drafts by name; a session opens those that its request allows.
         controller: Decides source and depth each round, and learns from every round.
         ends: The target's end-of-generation tokens.
-        shape: Forwards whose logits agree (`exactness/classes.py`). Between steps one of the same
-            class that reaches farther may take its place.
+        shape: The class of forwards whose logits agree (`exactness/classes.py`). Between steps it
+            may be replaced by the same class with a longer reach.
         limits: Bounds of a step.
         clock: Seconds, monotonic.
         overlap: Decides whether drafts are continued while the target verifies; None never does.
@@ -104,9 +104,10 @@ class Engine(SlotTexts):
             self._waiting.meanwhile = self._overlap.use_time
 
     def arrange(self, shape: Shape) -> None:
-        """Make forwards of this class, of the target as it is now. Without sessions.
+        """Use this class of forwards from now on. There must be no sessions.
 
-        What slots remember has to be forgotten before, unless its forwards were of that class too.
+        The target is asked anew for its slots and rows. The caller first forgets the texts that
+        slots remember, unless they were read by forwards of the same class.
         """
         target = self.backend
         self.shape, self.layout = shape, layout_of(target, shape)
@@ -140,7 +141,7 @@ class Engine(SlotTexts):
 
     @property
     def waits(self) -> bool:
-        """Whether a device computes while this thread could do something else."""
+        """Whether a device computes the forwards, so that this thread is free meanwhile."""
         return self._waiting is not None and self._waiting.waits
 
     @property
@@ -164,7 +165,7 @@ class Engine(SlotTexts):
         return self._room.unasked
 
     def admit(self, request: Request) -> Session:
-        """Give a request a slot, reusing the longest prefix that one already holds.
+        """Give a request a slot, if possible one that already holds a prefix of its text.
 
         Raises:
             Busy: every slot is taken.
@@ -234,10 +235,10 @@ class Engine(SlotTexts):
     def take_slot(
         self, client: str, prompt: Sequence[Token], session: str = "", *, reuse: bool = True
     ) -> tuple[int, int]:
-        """Take the free slot that holds the longest prefix of `prompt`; it, and how much it holds.
+        """Take the free slot that is best for `prompt`; the slot, and how many tokens it holds.
 
-        Without `reuse` it is emptied. Without a session, fill it with `read` and give it back with
-        `release_slot`.
+        `kv/slots.py: choose` says which one; without `reuse` it is emptied. A caller without a
+        `Session` fills it with `read` and gives it back with `release_slot`.
 
         Raises:
             Busy: every slot is taken.
@@ -262,7 +263,7 @@ class Engine(SlotTexts):
         *,
         adapters: Scales = (),
     ) -> None:
-        """Free a slot, which keeps of its memory what `held` begins with: all of it, if it can."""
+        """Free a slot. Its memory keeps the tokens `held`, or as many first ones as it can."""
         self._room.foresee(slot)
         held = held[: self.target.truncate(slot, len(held))]
         self._slots[slot] = Slot(client, held, self.steps, session=session, adapters=adapters)
@@ -281,12 +282,12 @@ class Engine(SlotTexts):
         Args:
             slot: Taken with `take_slot`; it holds `tokens[:start]`.
             tokens: At most as many as the context holds.
-            start: Where to go on; `start` < `len(tokens)`.
-            judged: Positions from here on want logits; they are read apart from those before.
+            start: The first position to read; `start` < `len(tokens)`.
+            judged: Positions from here on want logits. No forward reads both these and others.
             adapters: Scales of the model's adapters.
 
         Returns:
-            Its output, and the number of tokens that were read: rows behind theirs are padding.
+            The output, and the number of tokens that were read: all further rows are padding.
 
         Raises:
             EngineError: llama.cpp failed; the engine must not be used any more.
@@ -311,7 +312,7 @@ class Engine(SlotTexts):
     # --- one step ---------------------------------------------------------------------------------
 
     def step(self) -> list[StepOutput]:
-        """One decode for all sessions; what each of them gained. Nothing to do gives [].
+        """Run one decode for all sessions; the gain of each, [] where there is nothing to do.
 
         Raises:
             EngineError: llama.cpp failed; the engine must not be used any more.
@@ -362,7 +363,7 @@ class Engine(SlotTexts):
         )
 
     def _forward(self, batch: Batch) -> ForwardOutput | None:
-        """Decode a batch; None where there is less memory than planned, which is known from now on.
+        """Decode a batch; None where memory is smaller than planned. Later steps plan with less.
 
         Raises:
             NoRoom: the memory is as large as before, and the batch does not fit.
@@ -427,13 +428,13 @@ class Engine(SlotTexts):
     # --- learn ------------------------------------------------------------------------------------
 
     def _learn(self) -> None:
-        """Let the policy learn from the latest round; on a device while the next is computed."""
+        """Let the policy learn from the latest round; on a device during the next forward."""
         lesson, self._lesson = self._lesson, None
         if lesson is not None and (round_ := lesson()) is not None:
             self._drafting.policy.observe(round_)
 
     def _use_time(self) -> None:
-        """A forward is on its way."""
+        """Learn and plan while a forward runs."""
         self._learn()
         self.meanwhile()
         self._overlap.plan_ahead()

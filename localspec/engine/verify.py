@@ -3,9 +3,9 @@
 Both rules leave the target's law untouched. `coupled` (the default) asks the target for its own
 token at each node and follows the child that agrees: exact for every drafter and every tree, and
 under a seed the tokens do not depend on the drafter at all. `rejection` is the rule of Leviathan et
-al. (arXiv 2211.17192) and Chen et al. (arXiv 2302.01318). It is exact as long as it is
-decided that a drawn token will be verified before it is looked at: how many are is a stopping
-time of the draft (`Draft.drawn`), and each draw has noise of its own (`Sampler.propose`).
+al. (arXiv 2211.17192) and Chen et al. (arXiv 2302.01318). It is exact if the decision to verify a
+drawn token does not depend on that token. So every drawn token is verified (`Draft.drawn`): their
+number is a stopping time of the draft. Each draw has noise of its own (`Sampler.propose`).
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ from localspec.types import Draft, Floats, Probs, Token, Verification, Verified
 
 @dataclass(frozen=True, slots=True)
 class Frontier:
-    """Where a session's text ends: all that deciding its next tokens needs besides logits.
+    """The end of a session's text: the input, besides logits, that decides its next tokens.
 
     `recent` are committed tokens, at least the last `sampler.looks_back`; `position` is the index
-    of the first token to be decided; after a token of `ends` nothing may follow.
+    of the first token to be decided; nothing may follow a token of `ends`.
     """
 
     sampler: Sampler

@@ -12,8 +12,8 @@ from localspec.types import Backend
 class Waiting(Backend, Protocol):
     """A backend that may have to wait for a device.
 
-    Where it `waits`, `decode` calls `meanwhile` once a forward is on its way: what is not needed
-    before the forward is done costs no time there. It must ask nothing of this backend.
+    Where it `waits`, `decode` calls `meanwhile` once a forward is on its way. Work that the forward
+    does not need costs no time there. `meanwhile` must not use this backend.
     """
 
     waits: bool

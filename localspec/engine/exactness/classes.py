@@ -1,10 +1,10 @@
 """Which forwards give bit-identical logits, and the shape of decodes that follows from it.
 
 A row's logits depend on the forward around it: kernels differ by row count, attention is split by
-how many cells a forward sees, and what they round differently the next layers amplify. Plain and
+how many cells a forward sees, and later layers amplify the differences in rounding. Plain and
 speculative decoding then part at near-ties. In strict use every forward, prefill included, is of
 one class that was found to agree bit for bit. Keys, values and logits are then a function of the
-tokens alone, whatever was drafted, shared, reused or chunked. What is claimed is what was probed.
+tokens alone, whatever was drafted, shared, reused or chunked. Only what was probed is claimed.
 """
 
 from __future__ import annotations
@@ -36,14 +36,14 @@ from localspec.types import Backend, ForwardOutput, Row, Sharing
 BORDER = 256
 """Cells by which llama.cpp pads what attention sees (`llama_kv_cache::get_n_kv`)."""
 FIRST_LINE, NEAR_LINES = 64, (2 * BORDER, BORDER)
-"""Where rows are compared in any case. From 512 cells on, attention takes another path for single
-rows on a CPU."""
+"""Lines (places in a text) around which rows are always compared. From 512 cells on, attention
+takes another path for single rows on a CPU."""
 EVERYWHERE = 1 << 30
 """Cells of a class that was probed as far as the context goes."""
 
 _MULTIPLES = (1, 2, 4, 8, 16)
 _CONTEXT, _SIZES = 48, (1, 2, 4, 8)
-"""Where and for which row counts `standard` tells how far logits differ."""
+"""Tokens after which, and row counts for which, `standard` finds how far logits differ."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,10 +53,10 @@ class Shape:
     multiple: Every session's rows are padded to a multiple of this.
     max_rows: Most rows of a forward.
     bitwise: All such forwards agree bit for bit.
-    detail: Says it to people.
+    detail: A description for people.
     border: The rows of a session stay in a block of so many cells (`scheduler.room`); 0: anywhere.
     alone: A forward has rows of one session only.
-    cells: How far a context was probed; nothing is drafted behind it.
+    cells: How far into the context it was probed; nothing is drafted beyond.
     """
 
     multiple: int = 1
@@ -89,9 +89,9 @@ def layout_of(target: Backend, shape: Shape) -> Layout:
 
 
 class Step(NamedTuple):
-    """How far a search for a class is: forwards that were made, and that there will be.
+    """The progress of a search for a class: forwards made so far, and forwards in all.
 
-    There are more where a class fails and the next one is tried.
+    The total grows where a class fails and the next one is tried.
     """
 
     done: int
@@ -124,16 +124,16 @@ def strict(
 class Search:
     """Looks for the cheapest class of forwards that agree bit for bit.
 
-    Near lines are always probed, in every slot; farther ones while `patience` gives True, and those
-    at which a cheaper class failed. What remains is for `farther`. Where no class is found,
-    `bitwise` is False and speculation must stay off.
+    Near lines are always probed, in every slot. Farther ones are probed while `patience` gives
+    True, and up to a line at which a cheaper class failed. The others are left to `farther`. Where
+    no class is found, `bitwise` is False and speculation must stay off.
 
     Args:
         target: With empty slots and, in strict use, a KV stream for each.
         rollback: How its memory goes back; nothing is probed where it does not.
         patience: Asked before each line that is farther than the near ones; by default all are
             probed.
-        cells: Where they end in any case: a slot is not read farther.
+        cells: No slot is read farther than this, so lines beyond are not probed.
     """
 
     def __init__(
@@ -156,9 +156,9 @@ class Search:
         self._probe.vacate()
 
     def pieces(self) -> Pieces[Shape]:
-        """The search, forward by forward; `step` is how far it is. Leaves every slot empty.
+        """The search, forward by forward; `step` is its progress. Leaves every slot empty.
 
-        One that is given up touches nothing any more: its target may be gone.
+        If the generator is closed early, it does not touch the target, which may be gone.
         """
         if self._rollback == "none":
             return _unforgetting(self._target)
@@ -208,7 +208,7 @@ class Search:
         self.step = Step(self.step.done, total)
 
     def _counted(self, pieces: Pieces[Shape | None]) -> Pieces[Shape | None]:
-        """The class that is found; every forward is a step."""
+        """Run these pieces, and count every forward as a step."""
         while True:
             try:
                 next(pieces)
@@ -221,7 +221,7 @@ class Search:
 
 
 class CountingBackend:
-    """A `Backend` that computes nothing, on which all rows agree: to count forwards."""
+    """A `Backend` that computes nothing and on which all rows agree, for counting forwards."""
 
     n_vocab = 1
 
@@ -229,11 +229,11 @@ class CountingBackend:
         self.n_slots, self.max_rows, self.context = target.n_slots, target.max_rows, target.context
 
     def decode(self, rows: Sequence[Row]) -> ForwardOutput:
-        """Zeros."""
+        """Zeros as logits."""
         return ForwardOutput(np.zeros((sum(row.wants_logits for row in rows), 1), np.float32))
 
     def truncate(self, _slot: int, length: int) -> int:
-        """Returns `length`: nothing is held."""
+        """Forget nothing, as nothing is held."""
         return length
 
     def checkpoint(self, slot: int, *, lasting: bool = False) -> None:
@@ -241,10 +241,10 @@ class CountingBackend:
 
 
 def candidates(rollback: Rollback = "trim") -> Iterator[Shape]:
-    """Classes, the cheapest first: as free as possible, then few rows with many behind them.
+    """Classes, the cheapest first: those with the fewest bounds, then with the smallest multiples.
 
-    Those of few rows or of one size leave no place for a second session, so they are alone. A state
-    has read padding as it reads all else, so that only classes without padding are for it.
+    Classes of few rows or of one size have no place for a second session, so they are alone. A
+    state cannot forget padding that it has read, so only classes without padding are for it.
     """
     if rollback == "restore":
         for each in candidates():
@@ -265,8 +265,8 @@ def candidates(rollback: Rollback = "trim") -> Iterator[Shape]:
 def next_line(shape: Shape, context: int) -> int | None:
     """The next far line to probe; None where the class holds everywhere.
 
-    They double, because a kernel is chosen by the order of magnitude; the last one that the context
-    holds is always among them.
+    Lines double, because a kernel is chosen by the order of magnitude. The last one that the
+    context holds is always among them.
     """
     if shape.cells == EVERYWHERE:
         return None
@@ -281,12 +281,12 @@ def farther(
 ) -> Generator[Shape | None, None, None]:
     """Probe one far line of a class that holds up to there; one forward for each `next`.
 
-    The last of what it gives is the class with what is known then: it reaches farther, or is told
-    to end here. Everything before is None.
+    Yields None after each forward, and in the end the class with what was found: it reaches
+    farther, or its detail says where it ends.
 
     Args:
         target: As for `strict`; between two forwards it may do other things, but not in `slots`.
-        shape: What is known.
+        shape: The class, as far as it is known.
         line: From `next_line`.
         slots: The first is read up to the line; others, if any, share forwards. Not cleared.
     """
@@ -296,7 +296,7 @@ def farther(
 
 
 def _far_slots(target: Backend) -> list[int]:
-    """The last slot reads far, as it does where costs are measured."""
+    """All slots, the last one first: that one reads far, as it does where costs are measured."""
     return list(range(target.n_slots))[::-1]
 
 
@@ -305,7 +305,7 @@ def _last_line(context: int) -> int:
 
 
 def _near(probe: Probe, tried: Shape) -> Pieces[Shape | None]:
-    """Try a class near the first lines, in every slot, and with slots at different lines."""
+    """Probe a class at the near lines, in every slot, and with slots at different lines."""
     context, slots = probe.target.context, range(probe.target.n_slots)
     lines = [line for line in (*NEAR_LINES, FIRST_LINE) if line + REACH <= context]
     probe.forget()
@@ -343,14 +343,14 @@ def _line(probe: Probe, shape: Shape, line: int, slots: Sequence[int]) -> Pieces
     )
     try:
         agreed = yield from probe.compare([SlotPrefix(first, line), *stands], trials, shape)
-    except NoRoom:  # so far no text goes either
+    except NoRoom:  # no text goes so far either
         agreed = False
     whole_context = line >= _last_line(probe.target.context)
     return _reaching(shape, EVERYWHERE if whole_context else line) if agreed else None
 
 
 def _no_class(probe: Probe, rollback: Rollback) -> Pieces[Shape]:
-    """No class; whether single rows that are alone in a forward agree at least."""
+    """The shape where no class was found; probes whether at least single rows alone agree."""
     plainly = (yield from _near(probe, Shape(1, 1, alone=True))) is not None
     detail = "no class of forwards agrees bit for bit on this device; nothing is drafted, " + (
         "and each request is alone in its forwards, as single rows agree there"
@@ -383,7 +383,7 @@ def _unforgetting(target: Backend) -> Shape:
 
 
 def standard(target: Backend, *, rollback: Rollback = "trim") -> Shape:
-    """Any rows in any forward, with a word on how far their logits differ. Leaves slot 0 empty."""
+    """A shape of any rows; its detail says how far their logits differ. Leaves slot 0 empty."""
     return whole(differing(target, rollback))
 
 
@@ -415,9 +415,9 @@ def differing(target: Backend, rollback: Rollback) -> Pieces[Shape]:
 
 
 def least_multiple(target: Backend, rollback: Rollback = "trim") -> Pieces[int]:
-    """A class of forwards has no smaller multiple: so few rows have other bits.
+    """The smallest multiple that a class of forwards can have: fewer rows have other bits.
 
-    In slot 0, which is empty and left so.
+    Probed in slot 0, which is empty before and afterwards.
     """
     sizes = [*_SIZES]
     most = sizes.pop()

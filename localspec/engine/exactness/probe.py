@@ -1,11 +1,11 @@
-"""Forwards of one class tried beside each other: does every row come out with the same bits?
+"""Compares forwards of one class: whether every row has the same bits in all of them.
 
 All slots hold the same tokens, so there is one right answer for each position. The first forward
-that has a position says which bits, and every other has to agree, whatever its size, the row's
-place in it, its slot, and who shares it. A row sees the keys and values of those before it, so
-these are compared as well. So is the state that the logits are made of, where the target shows it:
-its numbers are rounded before the output's product, which hides a difference in the last bit from
-399 of 400 rows (LFM2's convolution, one row against several) and shows it in the next.
+with a position sets its bits, and every other has to agree, whatever its size, the row's place in
+it, its slot, and the slots that share it. A row attends to the keys and values before it, so these
+are compared as well. So is the state from which the logits are computed, where the target shows it:
+its numbers are rounded before the output's product, so that a difference in the last bit shows in
+the logits of only one of 400 rows (LFM2's convolution, one row against several).
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ from localspec.engine.pieces import Pieces
 from localspec.types import Backend, Row, Token
 
 READ_ROWS = 32
-"""Rows of a forward that reads what stands before the rows that are compared. Every slot is read in
-the same forwards, from multiples of this on, so that they start from the same bits."""
+"""Rows of a forward that reads the tokens before the compared rows. Every slot is read by the same
+forwards, which begin at multiples of this, so that all slots start from the same bits."""
 _BEYOND = 8
-"""Positions behind a line that are compared."""
+"""Positions after a line that are compared."""
 REACH = _BEYOND + READ_ROWS
-"""Cells behind a line that a window may need."""
+"""Cells after a line that a window may need."""
 
 
 class Class(Protocol):
-    """The shape that is tried: `engine/exactness/classes.py`'s Shape."""
+    """The class that is tried: `engine/exactness/classes.py`'s Shape."""
 
     @property
     def multiple(self) -> int:
@@ -73,8 +73,7 @@ class Probe:
     """Slots of a target, what they hold, and which bits were seen at which position.
 
     The slots are its own while it works; `close` leaves them empty. Sessions may have them
-    between two forwards, after `vacate`: then what stood before the rows that are compared is read
-    again.
+    between two forwards, after `vacate`: then the tokens before the compared rows are read again.
     """
 
     target: Backend
@@ -90,7 +89,7 @@ class Probe:
         )
 
     def forget(self) -> None:
-        """Begin with another class."""
+        """Forget the bits that were seen, before another class is tried."""
         self._seen.clear()
 
     def close(self) -> None:
@@ -112,10 +111,10 @@ class Probe:
         shape: Class,
         beside: Sequence[SlotPrefix] = (),
     ) -> Pieces[bool]:
-        """Whether forwards of a class agree, once these slots stand where they should.
+        """Whether these trials of a class agree, after these slots were read up to their lines.
 
-        Those `beside` stand there already. After `vacate` all are read again, and the trial in
-        which that happened is repeated.
+        The slots `beside` have been read before. After `vacate` all are read again, and the trial
+        in which that happened is repeated.
         """
         known = self._vacated
         here = all(stand.slot in self.held for stand in beside)
@@ -146,9 +145,9 @@ class Probe:
             self._read[slot] = base
 
     def agree(self, trial: Trial, shape: Class) -> Pieces[bool | None]:
-        """Decode it; whether every row has the bits that were seen before at its position.
+        """Decode a trial; whether every row has the bits that were seen before at its position.
 
-        None where the slots were vacated before it was decoded.
+        None if the slots were vacated before it was decoded.
         """
         known = self._vacated
         for slot, start, _ in trial:
@@ -198,7 +197,7 @@ class Probe:
 
 
 def window(shape: Class, line: int, slots: Sequence[int]) -> Iterator[Trial]:
-    """Trials around a line, in each slot, in the largest forwards."""
+    """Trials around a line, in each slot, by the largest forwards."""
     for slot in slots:
         start, end = _base(line), line + _BEYOND
         while start < end:
@@ -210,12 +209,12 @@ def window(shape: Class, line: int, slots: Sequence[int]) -> Iterator[Trial]:
 def sizes(
     shape: Class, line: int, slots: Sequence[int], *, most: int = READ_ROWS
 ) -> Iterator[Trial]:
-    """Around a line whose window the slots hold: plain rows and every size, the slots in turn.
+    """Trials around a line whose window the slots hold: plain rows and every size, slots in turn.
 
-    With more sizes than `most` it is every second one.
+    With more sizes than `most`, only every second one is tried.
 
-    It goes backwards, so that every forward finds the cells before it. Sizes end at the line, lie
-    over it (where the class allows that) or begin where plain rows first see what is behind it.
+    Trials go backwards, so that every forward finds the cells before it. Their rows end at the
+    line, cross it (if the class allows that) or begin where plain rows first see beyond it.
     """
     multiple, turn = shape.multiple, line // (8 * READ_ROWS)
     plain = {line + _BEYOND // 2, line, line - 1, line - multiple, line - multiple + 1}
@@ -250,7 +249,7 @@ def shared(shape: Class, stands: Sequence[SlotPrefix]) -> Iterator[Trial]:
 
 
 def _fitting(shape: Class, parts: Sequence[Part]) -> Iterator[Trial]:
-    """The forward of these parts, where the class has it."""
+    """The forward of these parts, if the class has such a one."""
     trial = [Part(slot, start, min(count, shape.room(start))) for slot, start, count in parts]
     rows = sum(part.n + -part.n % shape.multiple for part in trial)
     if len(trial) > 1 and rows <= shape.max_rows:

@@ -20,7 +20,7 @@ def apart(target: Backend) -> Backend:
 
 
 class SeparateBackend:
-    """A `Backend` over another one. What `decode` takes has the rows of a slot side by side."""
+    """A `Backend` over another one. `decode` needs the rows of each slot next to each other."""
 
     def __init__(self, target: Backend) -> None:
         self.n_vocab, self.n_slots = target.n_vocab, target.n_slots
@@ -45,8 +45,8 @@ class SeparateBackend:
         """Delegate to the target, slot by slot.
 
         Raises:
-            NoRoom: there are no cells for some of them. Nothing was changed, but for memory that
-                went back too far.
+            NoRoom: there are no cells for some of them. Nothing was changed, except that a memory
+                may have gone back too far.
             EngineError: as the target.
         """
         slots = [list(group) for _, group in itertools.groupby(rows, key=attrgetter("slot"))]
@@ -76,6 +76,6 @@ class SeparateBackend:
 
 
 def _joined(parts: Sequence[Floats | None]) -> Floats | None:
-    """All of them in a row; None where any is missing, but for slots whose rows want no logits."""
+    """The parts that are there, joined; None if there are none. Slots without logits have none."""
     there = [part for part in parts if part is not None]
     return np.concatenate(there) if there else None

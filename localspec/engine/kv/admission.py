@@ -1,4 +1,4 @@
-"""When the cells that all slots share are too few: who goes on, who waits, what is forgotten."""
+"""Decides which sessions go on, and what is forgotten, where slots share too few cells."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from localspec.errors import LocalSpecError, NoRoom
 from localspec.types import Backend, Sharing
 
 RESERVED_TOKENS = 1024
-"""So much of an answer is foreseen with its prompt; few are longer."""
+"""Tokens of an answer that are foreseen with its prompt; few answers are longer."""
 
 
 class KvAdmission:
-    """The sessions of one engine on one KV cache. It looks at the engine's own lists.
+    """Admits the sessions of one engine to one KV cache. It reads the engine's own lists.
 
     No session is turned away for want of cells: one that does not fit beside older ones waits,
     and when it goes on it reads again what had to be forgotten. The oldest always goes on.
@@ -24,7 +24,7 @@ class KvAdmission:
         target: What holds the cells; one without `Sharing` has enough.
         slots: What each slot remembers.
         sessions: Admitted ones, the oldest first.
-        multiple: Rows of a session's forward are padded to it.
+        multiple: Rows of a session in a forward are padded to a multiple of this.
         lose: Called before an idle slot's text is forgotten.
     """
 
@@ -50,7 +50,7 @@ class KvAdmission:
 
     @property
     def _size(self) -> tuple[int | None, int]:
-        """Tokens of all slots and of one, as far as they may go."""
+        """The most tokens that all slots together may hold, and one slot."""
         return self._sharing.shared_cells if self._sharing else None, self._target.context
 
     @property
@@ -64,7 +64,7 @@ class KvAdmission:
         return unasked(self._target)
 
     def foresee(self, slot: int, tokens: int = 0) -> None:
-        """The slot is going to hold so many; 0 where nothing is known any more."""
+        """Note that the slot is going to hold so many tokens; 0 if that is no longer known."""
         if isinstance(self._target, Reserving):
             self._target.foresee(slot, min(tokens, self._target.context))
 
@@ -86,9 +86,9 @@ class KvAdmission:
         return self.going, spare // len(chosen)
 
     def outgrown(self, context: int) -> list[tuple[Session, LocalSpecError | None]]:
-        """Sessions that have outgrown a context of so many tokens, which became smaller.
+        """Sessions whose text fills a context that became smaller, to so many tokens.
 
-        Each with its error, if it has no output that could stand for an answer.
+        Each comes with an error if it has no output that could be its answer.
         """
         found: list[tuple[Session, LocalSpecError | None]] = []
         for session in self._sessions:
@@ -102,9 +102,9 @@ class KvAdmission:
         return found
 
     def _forget(self) -> bool:
-        """Drop the text that no session uses for longest, or what a waiting session holds.
+        """Drop the idle text unused for longest or, without one, what a waiting session holds.
 
-        Nothing while no slot is busy: a measurement is worth no text.
+        Nothing is dropped while no slot is busy: a measurement is not worth a text.
         """
         if not any(slot.busy for slot in self._slots):
             return False

@@ -11,24 +11,24 @@ STEP = 256
 """llama.cpp allocates so many cells at a time."""
 
 KEPT_CELLS = 32768
-"""Up to so many cells a cache grows before idle slots forget their texts; beyond, after that."""
+"""A cache grows to so many cells before idle slots forget texts; beyond, they forget first."""
 
 
 @runtime_checkable
 class Reserving(Protocol):
-    """A backend that may grow, and grows once where it knows how long a text will be."""
+    """A backend whose cache may grow; it grows only once if it knows how long a text will be."""
 
     def foresee(self, slot: int, tokens: int) -> None:
-        """The slot is going to hold so many; 0 where nothing is known."""
+        """Note that the slot is going to hold so many tokens; 0 if that is unknown."""
 
 
 class Cells:
-    """The cells of one context: what each slot holds, how many there are, how many may become.
+    """The cells of one context: what each slot holds, how many there are, how many there may be.
 
     Args:
         slots: Sessions at the same time.
         now: Cells that there are, for all slots together.
-        most: Cells that there may come to be.
+        most: Cells to which the cache may grow.
         streams: Every slot has an equal part of its own; otherwise all share all.
     """
 
@@ -63,9 +63,10 @@ class Cells:
         return self._room([*self.held[:slot], length, *self.held[slot + 1 :]])
 
     def wanted(self, rows: Sequence[Row]) -> int:
-        """Cells for these rows and what is foreseen to follow them, as far as there may be so many.
+        """Cells for these rows and what is foreseen to follow them, at most as many as may be.
 
-        Who grows to that at once copies what others hold, and not twice what it has read itself.
+        A cache that grows to this size at once copies only what other slots hold. If it grew again
+        later, it would also copy what was read of this text.
         """
         held = self._with(rows)
         for slot in {row.slot for row in rows}:
@@ -106,8 +107,8 @@ class Cells:
 def unasked(target: Backend) -> int:
     """Tokens that a slot may hold only to measure or to probe something.
 
-    For these a cache grows as far as it would rather than forget, and no farther: memory that no
-    conversation has asked for is left to others.
+    For these a cache grows at most to the size beyond which texts are forgotten first: memory that
+    no conversation has asked for is left to other programs.
     """
     if not isinstance(target, Sharing):
         return target.context

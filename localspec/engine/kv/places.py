@@ -1,7 +1,7 @@
-"""Positions of the places of texts: equal, but behind an image of two dimensions (M-RoPE).
+"""Maps places in a text to positions, which differ after an image of two dimensions (M-RoPE).
 
-There an image of n x m rows takes max(n, m) positions. A gap is where in a text such rows end, and
-how many rows more than positions they are.
+Such an image of n x m rows takes max(n, m) positions. A gap is the place in a text where its rows
+end, and how many more rows than positions they are.
 """
 
 from __future__ import annotations
@@ -49,5 +49,5 @@ class SlotPositions:
             self.hold(slot, self._gaps[slot], length)
 
     def saw(self, slot: int, gap: Gap) -> None:
-        """Note that a slot has read rows that end so."""
+        """Note that a slot has read rows of an image that end with this gap."""
         self._gaps[slot] = (*self.gaps(slot), gap)

@@ -9,7 +9,7 @@ from localspec.engine.session import Session
 from localspec.types import Backend, Copying, Token
 
 MIN_TOKENS = 32
-"""Less is read faster than it is waited for."""
+"""Fewer tokens are read sooner than they could be copied from a session that still reads them."""
 
 
 class PrefixSharing:
@@ -35,7 +35,7 @@ class PrefixSharing:
         self._sessions = sessions
 
     def ready(self, client: str, prompt: Sequence[Token], session: str) -> bool:
-        """Whether there is a slot, and no session is just reading what the prompt begins with."""
+        """Whether a slot is free, and no session is still reading a prefix of the prompt."""
         chosen = choose(self._slots, client, prompt, session)
         if chosen is None:
             return False
@@ -47,9 +47,10 @@ class PrefixSharing:
         return not any(cached < length >= chosen[1] + MIN_TOKENS for cached, length in shared)
 
     def copied(self, slot: int, held: int, client: str, prompt: Sequence[Token]) -> int:
-        """Take over what an active session has read of this prompt; how much the slot then holds.
+        """Copy what an active session has read of this prompt; returns how many tokens are held.
 
-        Nothing where the slot, which holds `held` tokens of it, would not gain much.
+        Nothing is copied where the slot, which holds `held` tokens of it, would gain fewer than
+        MIN_TOKENS.
         """
         if self._target is None:
             return held
@@ -65,7 +66,7 @@ class PrefixSharing:
 
     @staticmethod
     def _shared(session: Session, client: str, prompt: Sequence[Token], most: int) -> int:
-        """Tokens of the prompt but for its last that the session's text begins with too."""
+        """The common prefix of the session's first tokens and the prompt without its last token."""
         if session.request.client != client:
             return 0
         return common_prefix(session.tokens[: session.reusable(most)], prompt[:-1])

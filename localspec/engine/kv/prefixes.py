@@ -1,8 +1,8 @@
-"""Prefixes that were read before: slots take them over, and what slots lose is kept.
+"""Reuses prefixes that were read before: copies of what slots lose are kept, and restored later.
 
-A `PrefixSource` has copies of what slots held. Who reads a text asks it before, and takes over what
-is loaded faster than it is read. Nothing of this decides what an answer says: a copy comes back bit
-by bit, and only to the model, build and class of forwards that it was made with.
+A `PrefixSource` has copies of what slots held. Before a text is read, it is asked for a copy that
+loads faster than reading takes. This never changes an answer: a copy comes back bit by bit, and
+only to the model, build and class of forwards that it was made with.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from localspec.errors import EngineError, NoRoom
 from localspec.types import Backend, Drafter, Origin, Token
 
 LEAST_TOKENS = 32
-"""Less is read as fast as it is looked for."""
+"""Fewer tokens are read as fast as a copy is looked for."""
 
 
 @runtime_checkable
@@ -29,12 +29,12 @@ class Storing(Backend, Protocol):
         """Copy all that the slot holds, and empty it. Raises MemoryError, and changes nothing."""
 
     def put_back(self, slot: int, stored: Stored) -> None:
-        """Let an empty slot hold that again. Raises NoRoom: it stays empty."""
+        """Let an empty slot hold a copy again. Raises NoRoom, and the slot stays empty."""
 
 
 @runtime_checkable
 class Storable(Storing, Protocol):
-    """One that also gives copies of what a slot goes on holding."""
+    """A `Storing` backend that also copies a slot without emptying it."""
 
     def stored(self, slot: int) -> Stored:
         """A copy of all that the slot holds. Raises MemoryError."""
@@ -66,16 +66,16 @@ class Remembering(Drafter, Protocol):
 
 @dataclass(frozen=True, slots=True)
 class FoundPrefix:
-    """A copy whose first `length` tokens a text begins with. It holds `tokens`."""
+    """A copy of `tokens`, of which a text begins with the first `length`."""
 
     tokens: Sequence[Token]
     length: int
     stored: Stored
     origin: Origin
     used: Callable[[], None]
-    """It was taken over."""
+    """Notes that the copy was taken over."""
     drop: Callable[[], None]
-    """Forget it for ever: it could not be taken in."""
+    """Forgets the copy for ever, as it could not be restored."""
 
 
 class PrefixSource(Protocol):
@@ -91,20 +91,20 @@ class PrefixSource(Protocol):
     def wants(
         self, model: str, client: str, tokens: Sequence[Token], size: int, least: int
     ) -> bool:
-        """Whether a copy of so many bytes has room, and gives `least` tokens more than others."""
+        """Whether a copy of `size` bytes has room, and gives `least` tokens more than others do."""
 
     def keep(self, model: str, client: str, tokens: Sequence[Token], stored: Stored) -> None:
         """Keep a copy."""
 
     def loaded(self, model: str, found: FoundPrefix, tokens: int, seconds: float) -> None:
-        """Note that `tokens` tokens were loaded in `seconds`, and are not read."""
+        """Note that `tokens` tokens were loaded in `seconds` instead of read."""
 
     def read(self, tokens: int, seconds: float) -> None:
         """Note how long a forward of prompt tokens alone took."""
 
 
 class Prefixes:
-    """Takes prefixes over into slots of one engine, and keeps what these lose. Engine's thread.
+    """Restores prefixes into slots of one engine, and keeps what these lose. Engine's thread.
 
     Args:
         target: The target; without `Storable` nothing happens.
@@ -131,15 +131,15 @@ class Prefixes:
             self.keep(slot)
 
     def keeps(self, slot: int) -> bool:
-        """Whether a copy of an idle slot could be made now: not of what is set aside."""
+        """Whether a copy of an idle slot could be made now: not of a text that is set aside."""
         there = self.source is not None and self.source.ready and self._target is not None
         text = self._slots[slot].tokens
         return there and self._target is not None and self._target.held[slot] >= len(text)
 
     def keep(self, slot: int, part: int = 0) -> bool:
-        """Keep a copy of an idle slot's text, unless there is one; whether one was made.
+        """Keep a copy of an idle slot's text, unless there is one; returns whether one was made.
 
-        Where `part` is 8, one that gives an eighth of the text less is as good.
+        With a `part` of 8, a copy that lacks less than an eighth of the text counts as one.
         """
         source, target, text = self.source, self._target, self._slots[slot]
         if source is None or target is None or not self.keeps(slot):
@@ -154,7 +154,7 @@ class Prefixes:
         return True
 
     def keep_drafts(self, slot: int, part: int = 0) -> bool:
-        """The same of what drafters have read of it."""
+        """As `keep`, for what drafters have read of the text."""
         source, text, kept = self.source, self._slots[slot], False
         if source is None or not source.ready:
             return False
@@ -175,10 +175,10 @@ class Prefixes:
     def take_over(
         self, slot: int, client: str, text: Sequence[Token], held: int
     ) -> tuple[int, Origin]:
-        """Let a slot, which holds `held` tokens of a text, hold more of it if that is known.
+        """Restore more of a text to a slot that holds `held` tokens of it, if there is a copy.
 
-        Returns how many it holds then, and where they come from. The last token of the text is left
-        to be read.
+        Returns how many tokens it holds then, and where they come from. The last token of the text
+        is left to be read.
         """
         source, target = self.source, self._target
         if source is None or target is None:
@@ -200,7 +200,7 @@ class Prefixes:
         return length, found.origin
 
     def take_over_drafts(self, slot: int, client: str, text: Sequence[Token]) -> None:
-        """The same for drafters: what they do not find they read."""
+        """As `take_over`, for drafters. They read what is not found."""
         source, text = self.source, words(text)
         if source is None:
             return

@@ -1,11 +1,11 @@
 """How a memory goes back: cell by cell, to states that were kept, or not at all.
 
 Keys and values stand in cells, one for each token, and the last ones can be forgotten. A recurrent
-or hybrid model has read its text into a state of one size. Of some, a forward leaves the states
-before its last rows as well (snapshots, llama.cpp's `n_rs_seq`): it goes back to these for nothing.
-Otherwise only a copy brings a state back (checkpoint). Then `Backend.truncate` goes back farther
-than it was asked to, to the latest copy, and what lies between is read again: by a session with its
-next rows, elsewhere by `RereadingBackend`.
+or hybrid model reads its text into a state of fixed size. With some of these models, a forward also
+leaves the states before its last rows (snapshots, llama.cpp's `n_rs_seq`); to go back to one costs
+nothing. Otherwise only a copy brings a state back (checkpoint). Then `Backend.truncate` may go back
+farther than it was asked to, to the latest copy, and the tokens between are read again: by a
+session with its next rows, elsewhere by `RereadingBackend`.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ Rollback: TypeAlias = Literal["trim", "restore", "none"]
 _REREAD_ROWS = 32
 """Rows of a forward that reads again."""
 _LASTING_TOKENS = 32
-"""Less is read again as fast as it is copied."""
+"""Fewer tokens are read again as fast as a state is copied."""
 STRIDE = 512
-"""So many tokens after the latest lasting copy there is another one: a chunk of a prompt, which is
-what one forward reads on most machines."""
+"""Tokens after the latest lasting copy until another one is made: a chunk of a prompt, which one
+forward reads on most machines."""
 MOST_COPIES = 16
-"""Lasting copies of one slot: with distances that double, as many reach over any context."""
+"""The most lasting copies of one slot: with distances that double, so many cover any context."""
 
 
 @runtime_checkable
@@ -51,7 +51,7 @@ def restores(target: Backend) -> bool:
 def snapshots_of(target: Backend) -> int:
     """How many last tokens a slot can take back after one forward of more rows; 0 for none.
 
-    By the attribute: asked twice a round, isinstance of a protocol takes 15 us.
+    Found by attribute: this is asked twice a round, and isinstance of a protocol takes 15 us.
     """
     snapshots: int = getattr(target, "snapshots", 0)
     return snapshots
@@ -60,8 +60,8 @@ def snapshots_of(target: Backend) -> int:
 class Snapshots:
     """How far each slot of one context can go back by the states that its latest forward left.
 
-    They are good for one rollback, directly after that forward: another forward of several slots
-    may move the states of the others without their snapshots.
+    The states allow one rollback, directly after that forward: a later forward of several slots may
+    move the states of other slots without their snapshots.
 
     Args:
         most: States that a forward leaves of each slot besides the last one.
@@ -96,14 +96,14 @@ class Snapshots:
         return slot in self._pending
 
     def lose(self, slot: int) -> None:
-        """Note that the slot's state is another one, or will be shared."""
+        """Note that the slot's state was replaced, or will be shared."""
         self._back.pop(slot, None)
         self._pending.discard(slot)
 
 
 @dataclass(slots=True)
 class Checkpoint:
-    """A copy of a slot's state after its first `length` tokens; -1 where it holds no more."""
+    """A copy of a slot's state after its first `length` tokens; -1 while it is not valid."""
 
     length: int
     state: Any
@@ -112,15 +112,15 @@ class Checkpoint:
 class Checkpoints:
     """The copies of one context: a passing one of each slot, and lasting ones. On the host.
 
-    Lasting ones stand where texts often part: at the borders of turns, and every so many tokens.
-    All slots have `most_bytes` for them, and each slot at least one, whatever its size. Where there
-    is no room for another one, that goes without which the least has to be read again.
+    Lasting copies are made where texts often part: at the borders of turns, and every so many
+    tokens. They share `most_bytes`, but each slot may have one, whatever its size. If there is no
+    room for another one, the copy is dropped without which the least has to be read again.
 
-    The passing one is written over: a fresh buffer of this size costs more than what is written
-    into it. A lasting one is never changed, so that others may keep it.
+    The passing copy is overwritten: a fresh buffer costs more time than writing into it does. A
+    lasting one is never changed, so that others may keep it.
 
     Args:
-        most_bytes: All lasting ones together, but for the first of each slot.
+        most_bytes: Of all lasting copies together, without the first of each slot.
     """
 
     def __init__(self, most_bytes: int = 0) -> None:
@@ -129,13 +129,13 @@ class Checkpoints:
         self._lasting: dict[int, list[Checkpoint]] = {}
 
     def has(self, slot: int, length: int, *, lasting: bool) -> bool:
-        """Whether there is one that is kept as long as that."""
+        """Whether there is a copy of this length; with `lasting`, a lasting one."""
         passing = self._passing.get(slot)
         found = any(each.length == length for each in self._lasting.get(slot, ()))
         return found or (not lasting and passing is not None and passing.length == length)
 
     def begun(self, slot: int, size: int, *, lasting: bool) -> Checkpoint:
-        """One of so many bytes, to be written and given its length."""
+        """A copy of `size` bytes, which the caller fills and gives its length."""
         if lasting:
             kept = self._lasting.setdefault(slot, [])
             self._make_room(size, slot)
@@ -149,7 +149,7 @@ class Checkpoints:
         return passing
 
     def _make_room(self, size: int, slot: int) -> None:
-        """Drop lasting ones until there is room for one more of `slot`, as far as that goes."""
+        """Drop lasting copies until there is room for one more of `slot`, as far as possible."""
         mine = self._lasting[slot]
         while len(mine) >= MOST_COPIES:
             _thin(mine)
@@ -168,13 +168,13 @@ class Checkpoints:
         return max(held, key=lambda each: each.length, default=None)
 
     def held(self, slot: int) -> list[Checkpoint]:
-        """Lasting ones and the passing one of a slot, as far as they are of a text."""
+        """The valid copies of a slot: lasting ones, and the passing one."""
         passing = self._passing.get(slot)
         kept = [*self._lasting.get(slot, ()), *([passing] if passing else ())]
         return [each for each in kept if each.length > 0]
 
     def lasting(self, slot: int) -> tuple[Checkpoint, ...]:
-        """The lasting ones of a slot: others may keep them."""
+        """The lasting copies of a slot, which others may keep."""
         return tuple(each for each in self._lasting.get(slot, ()) if each.length > 0)
 
     def taken(self, slot: int) -> tuple[Checkpoint, ...]:
@@ -211,8 +211,9 @@ def _thin(kept: list[Checkpoint]) -> None:
 def dispensable(lengths: Sequence[int]) -> int:
     """The index of the copy that is missed least, neither the first nor the last.
 
-    Without one, what lies between it and the copy before is read again. That matters less the
-    farther it is from the end: there texts part most often. Of two the first goes.
+    Without a copy, up to as much is read again as lies between its two neighbours. That counts less
+    the farther the copy is from the end, because texts part most often near their ends. Of fewer
+    than three copies, the first goes.
     """
     if len(lengths) < 3:  # noqa: PLR2004 - one between two others
         return 0
@@ -226,7 +227,7 @@ def dispensable(lengths: Sequence[int]) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Stored:
-    """A copy of what a slot held: tokens, their memory, and copies of the state before them."""
+    """A copy of what a slot held: its memory of `length` tokens, and copies of earlier states."""
 
     length: int
     state: Any
@@ -240,10 +241,10 @@ class Stored:
 
 
 class RereadingBackend:
-    """A `Backend` over one that may go back too far: what lies between is read again at once.
+    """A `Backend` over one that may go back too far; it reads the missing tokens again at once.
 
-    For probes and measurements, which go back to wherever they like. They take a checkpoint where
-    they come back to often.
+    For probes and measurements, which go back to any length. They take a checkpoint at a length to
+    which they go back often.
     """
 
     def __init__(self, target: Backend) -> None:
@@ -284,14 +285,14 @@ def rereading(target: Backend, rollback: Rollback) -> Backend:
 
 
 class StateCopies:
-    """Forgets what forwards decode in vain, and sees before them that it can. Engine lifetime.
+    """Takes rejected rows back after a forward, and before it makes the copies that this needs.
 
-    `copies` of states were made or brought back since `prepare`, which took `seconds`; both are 0
-    where cells can be forgotten.
+    Engine lifetime. `copies` counts states that were copied or brought back since `prepare`, in
+    `seconds`; both are 0 where cells can be forgotten.
 
     Args:
         target: Whose memory it is.
-        rollback: What that can do.
+        rollback: How that memory goes back.
         clock: Seconds, monotonic.
     """
 
@@ -308,10 +309,10 @@ class StateCopies:
     def prepare(
         self, sessions: Sequence[Session], shares: Sequence[Share], padding: int = 0
     ) -> list[int]:
-        """Make the copies a forward may need. Returns each session's cells after it.
+        """Make the copies that a forward may need. Returns each session's cells after it.
 
-        There are copies where drafts may be wrong by more than snapshots take back, and lasting
-        ones where the next prompt of that client may part from this one: where reading goes on
+        A state is copied where more nodes may be rejected than snapshots can take back. A lasting
+        copy is made where the client's next prompt may part from this one: where reading goes on
         after an earlier turn, at the borders of turns, before the last rows of a prompt, and every
         `STRIDE` tokens.
         """
@@ -367,7 +368,7 @@ class StateCopies:
             self.seconds += self._clock() - began
 
     def _back_to(self, session: Session, length: int) -> int:
-        """Forget what is not the session's text; how many tokens remain."""
+        """Forget what is not the session's text; returns how many tokens remain."""
         if self._branching is not None:
             return self._branching.keep(session.slot, session.row, length)
         return self._target.truncate(session.slot, length)

@@ -12,7 +12,7 @@ from localspec.types import Backend, Token
 class Slot:
     """The contents of a slot's memory after its session: whose tokens, and how recently used.
 
-    `client` is the key of whose they are, `session` what the client called the conversation.
+    `client` is the key of their owner, `session` the client's name for the conversation.
     `adapters` are the scales with which they were read.
     """
 
@@ -38,13 +38,14 @@ def choose(
     """The best free slot for a prompt and how many tokens it may reuse; None if all are busy.
 
     The last token of the prompt is always decoded again, because its logits are needed. Only the
-    client's own tokens are reused: a hit shows in the time to the first token, and one client must
-    not learn another's prompts by it.
+    client's own tokens are reused: a hit shows in the time to the first token, by which one client
+    could learn another's prompts.
 
-    A slot is taken for what it shares when that is most of what it would lose. Otherwise another
-    text that only begins alike, such as one with the same system prompt, would cost a conversation
-    all that was read of it: then an empty slot is taken, or the one unused for longest. A
-    conversation with a name goes back to its own slot first, and to one of another name last.
+    A slot is taken for its shared prefix if that is longer than half of what the slot would lose.
+    Otherwise a text that only begins alike, such as one with the same system prompt, would cost a
+    conversation all that was read of it; then an empty slot is taken, or the one unused for
+    longest. A conversation with a name goes back to its own slot first, and to one of another name
+    last.
     """
     best: tuple[int, int] | None = None
     rank = (-1, -1, False, 0)
@@ -88,11 +89,11 @@ class SlotTexts:
         return self._slots[index]
 
     def remember(self, index: int, text: Slot) -> None:
-        """Let an idle slot, whose memory was taken in, say what it holds."""
+        """Note the text of an idle slot, whose memory has just been restored."""
         self._slots[index] = text
 
     def forget(self, slot: int) -> Slot:
-        """Let an idle slot remember nothing; what it did remember."""
+        """Empty an idle slot; returns what it remembered."""
         found, self._slots[slot] = self._slots[slot], Slot(used=self._slots[slot].used)
         self.target.truncate(slot, 0)
         return found
@@ -111,7 +112,7 @@ class SlotTexts:
         return len(self._slots[slot].tokens) if slot < len(self._slots) else 0
 
     def shared(self, client: str, text: Sequence[Token]) -> int:
-        """How much of a text some idle slot holds; a hint, for any thread."""
+        """The most tokens of a text that a slot of the client remembers; a hint, for any thread."""
         mine = (slot.tokens for slot in self._slots if slot.client == client)
         return max((common_prefix(tokens, text) for tokens in mine), default=0)
 
@@ -123,8 +124,8 @@ class SlotTexts:
 def fitting(needs: Sequence[int], cells: int) -> tuple[list[int], int]:
     """Choose the sessions that fit into a shared cache. Returns them and the cells left.
 
-    `needs` are the cells of each session, the oldest first. The oldest always goes on, so that all
-    come to their end; one that does not fit beside those before it waits.
+    `needs` are the cells of each session, the oldest first. The oldest always goes on, so that in
+    the end all do; one that does not fit beside those before it waits.
     """
     chosen: list[int] = []
     for index, need in enumerate(needs):

@@ -1,4 +1,4 @@
-"""Writes rows into a llama_batch, checked: llama.cpp trusts what stands there."""
+"""Checks rows and writes them into a llama_batch: llama.cpp trusts what stands there."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from localspec.types import Row
 
 
 def fill(batch: Any, rows: Sequence[Row], *, tokens: int, slots: int) -> int:
-    """Write `rows` into the batch; how many of them want logits.
+    """Write `rows` into the batch; returns how many of them want logits.
 
     Args:
         batch: A llama_batch with room for them.
@@ -19,7 +19,7 @@ def fill(batch: Any, rows: Sequence[Row], *, tokens: int, slots: int) -> int:
         slots: Sequences of the context.
 
     Raises:
-        EngineError: A row has no such token or slot.
+        EngineError: the model has no such token, or the context no such slot.
     """
     wanted = 0
     batch.n_tokens = len(rows)

@@ -1,4 +1,4 @@
-"""A context: what one model holds of its sessions, and the forward that reads on."""
+"""A context: one model's memory of its sessions, and the forward that extends it."""
 
 from __future__ import annotations
 
@@ -35,12 +35,13 @@ class Context(SlotMemory, VectorContext):
     In strict use (`streams=True`) every slot has its own KV stream, so that no other session can
     move its cells; otherwise all slots share one, and any mixture of rows is one forward.
 
-    There need not be KV for all that it may hold. Where cells take memory when they are used
-    (`lazy`) all are there, and it only counts how many may be used. Elsewhere a decode that finds
-    no room makes the cache larger and takes the sequences over. Where it may not grow any more,
-    `on_full` is asked to forget something (with `truncate`); it says whether it did. `rollback` is
-    how its memory goes back, as the model has it; `find_rollback` tries it. On a device a forward
-    goes on after llama_decode has returned: there it is `Waiting`.
+    There may be KV for fewer tokens than it may hold. Where cells take memory only when they are
+    used (`lazy`), all of them exist, and it counts how many may be used. Elsewhere a decode that
+    finds no room makes the cache larger and copies the sequences over. Before it grows beyond
+    `KEPT_CELLS`, and where it cannot grow enough, `on_full` is asked to forget something (with
+    `truncate`); it returns whether it did. `rollback` is how its memory goes back, as the model has
+    it; `find_rollback` tries it. On a device a forward goes on after llama_decode has returned:
+    there it is `Waiting`.
     """
 
     def __init__(  # noqa: PLR0913 - made by `open`
@@ -103,12 +104,12 @@ class Context(SlotMemory, VectorContext):
             context: Tokens of one session.
             rows: Most rows of one `decode`.
             outputs: Most of these that want logits; by default all. llama.cpp keeps scratch memory
-                for the logits of so many.
+                for their logits.
             streams: One KV stream for each slot, for strict exactness.
             cells: Tokens of all slots together that there is KV for at first; by default for all.
             most_cells: Tokens of all slots together that there may be KV for; by default as many.
-            lazy: Cells take memory when they are used, as `Ours.cells` says of those on the
-                host; not without flash attention, whose values stand across all cells.
+            lazy: Cells take memory only when they are used; `KernelInfo.cells` says it of those on
+                the host. Needs flash attention: without it a row of values spans all cells.
             snapshots: States that a forward leaves of each slot besides the last one, where the
                 memory is a state and llama.cpp knows how; less than `rows` - 1.
             adapts: Forwards have the model's LoRA adapters, at first each with a scale of 1.
@@ -141,7 +142,7 @@ class Context(SlotMemory, VectorContext):
         except OutOfMemory:
             if not self._lazy:
                 raise
-            self._lazy = False  # addresses are scarce as well
+            self._lazy = False  # there may be no addresses for all cells
             self._make()
             return
         used = cells.now / self._params.n_ctx
@@ -150,7 +151,7 @@ class Context(SlotMemory, VectorContext):
             for each in buffers
         ]
         self._memory = native.llama_get_memory(self._handle)
-        # What trees bring on a device nobody has measured.
+        # The gain of trees on a device has not been measured.
         able = self.model.on_cpu and not self.streams and ours.trees
         memory = ctypes.c_void_p(self._memory)
         self.trees = able and bool(ours.call("trees", ctypes.c_bool, memory))
@@ -164,7 +165,7 @@ class Context(SlotMemory, VectorContext):
         return len(self._scales)
 
     def adapt(self, scales: Sequence[float]) -> None:
-        """From the next forward on adapters have these scales, and those that are left out 0."""
+        """Give the adapters these scales from the next forward on; those left out get 0."""
         scales = (*scales, *(0.0,) * len(self._scales))[: len(self._scales)]
         if scales != self._scales:
             self._scales = scales
@@ -186,12 +187,12 @@ class Context(SlotMemory, VectorContext):
 
     @property
     def context(self) -> int:
-        """Tokens that one session may have; fewer once it is known that there is no more memory."""
+        """Tokens that one session may have; fewer once memory has turned out to be short."""
         return min(self._context, self._cells.longest)
 
     @property
     def shared_cells(self) -> int | None:
-        """Tokens that all slots together may come to hold; None where each has its own stream."""
+        """Tokens that all slots together may hold; None where each has its own stream."""
         return None if self._cells.streams else self._cells.most
 
     @property
@@ -206,7 +207,7 @@ class Context(SlotMemory, VectorContext):
 
     @property
     def kv_cells(self) -> int:
-        """Tokens of all slots that there is KV for now."""
+        """Tokens of all slots together for which there is KV now."""
         return self._cells.now
 
     def has_room(self, rows: Sequence[Row]) -> bool:
@@ -214,7 +215,7 @@ class Context(SlotMemory, VectorContext):
         return self._cells.needed(rows) <= self._cells.now
 
     def foresee(self, slot: int, tokens: int) -> None:
-        """The slot is going to hold so many: a cache that is too small for them grows once."""
+        """Note that the slot is going to hold so many tokens: a smaller cache then grows once."""
         self._cells.foreseen[slot] = tokens
 
     def _make_room(self, rows: Sequence[Row]) -> None:
@@ -234,10 +235,10 @@ class Context(SlotMemory, VectorContext):
                 )
 
     def _grow(self, size: int) -> bool:
-        """Have `size` cells, what is held taken over; False, and no more than now, without memory.
+        """Grow to `size` cells, and keep what is held; False, with as many as now, without memory.
 
-        One instruction to everybody else, unless they are there already: the cells are made and
-        cleared, and what is held is copied out and in.
+        Lazy cells are there already. Otherwise all sessions wait while cells are made and cleared,
+        and what is held is copied out and in.
         """
         cells, before = self._cells, self._cells.now
         if not before < size <= cells.most:
@@ -249,7 +250,7 @@ class Context(SlotMemory, VectorContext):
             saved = {
                 slot: self._copies.saved(slot) for slot, length in enumerate(cells.held) if length
             }
-        except MemoryError:  # not even for the copies
+        except MemoryError:  # there is no memory even for the copies
             cells.fail(size)
             return False
         native.llama_free(self._handle)
@@ -268,7 +269,7 @@ class Context(SlotMemory, VectorContext):
         """One forward over all rows (llama_decode).
 
         Args:
-            rows: At most `max_rows`; those of one slot each behind the one that it follows.
+            rows: At most `max_rows`; each one after the row that it follows.
 
         Returns:
             Views of llama.cpp's own buffers, overwritten by the next call (`Vectors`).
@@ -291,7 +292,7 @@ class Context(SlotMemory, VectorContext):
         if self.waits:
             self.meanwhile()
         if wanted == 0:
-            native.llama_synchronize(self._handle)  # a device may still be at it
+            native.llama_synchronize(self._handle)  # a device may still be computing
             return self._vectors.output(np.empty((0, self.n_vocab), dtype=np.float32))
         pointer = native.llama_get_logits(self._handle)
         if not pointer:
@@ -299,7 +300,7 @@ class Context(SlotMemory, VectorContext):
         return self._vectors.output(np.ctypeslib.as_array(pointer, (wanted, self.n_vocab)))
 
     def see(self, slot: int, image: ImageRows, rows: range) -> None:
-        """One forward over rows of an image, which the slot has read up to the first of them.
+        """One forward over rows of an image; the slot has read the text up to the first of them.
 
         Raises:
             NoRoom: there are no cells for them and none can be made; nothing was changed.
@@ -323,9 +324,9 @@ class Context(SlotMemory, VectorContext):
             self._places.saw(slot, (image.start + rows.stop, more))
 
     def decode_early(self, rows: Sequence[Row], layers: int) -> ForwardOutput:
-        """As `decode`, by the first `layers` layers: these rows are held for no other ones.
+        """As `decode`, by the first `layers` layers; the other layers do not hold these rows.
 
-        Its time tells nothing of forwards, so the tuner of threads does not see it.
+        Its time says nothing about whole forwards, so the tuner of threads does not see it.
         """
         handle, without = ctypes.c_void_p(self._handle), self.model.n_layer - layers
         team, self._team = self._team, None
@@ -345,8 +346,9 @@ class Context(SlotMemory, VectorContext):
     def narrow(self, words: Shortlist) -> bool:
         """Compute only the logits of these words from now on. Returns whether that works here.
 
-        For a draft model: they are learned from all that it reads, and while it reads too many new
-        ones it speaks of all. So does a head that our kernels do not compute. Leaves slot 0 empty.
+        For a draft model. The list learns from all tokens that it reads; while too many of them are
+        new, all logits are computed. It does not work where our kernels do not compute the output
+        rows. Leaves slot 0 empty.
         """
         self._words = words
         self.truncate(0, 0)
@@ -365,22 +367,22 @@ class Context(SlotMemory, VectorContext):
         return self._vectors.settle()
 
     def use_threads(self, count: int) -> None:
-        """From the next forward on."""
+        """Use so many threads on the CPU from the next forward on."""
         if count != self._params.n_threads:
             self._params.n_threads = self._params.n_threads_batch = count
             native.llama_set_n_threads(self._handle, count, count)
 
     @property
     def threads(self) -> int:
-        """How many the next forward has on the CPU."""
+        """How many threads the next forward has on the CPU."""
         return int(native.llama_n_threads(self._handle))
 
     def join(self, team: ThreadTuner) -> None:
-        """From now on that decides how many threads a forward has, unless a device computes it."""
+        """Let `team` decide how many threads each forward has, unless a device computes it."""
         self._team = None if self.waits else team
 
     def _fill(self, rows: Sequence[Row]) -> int:
-        """Write `rows` into the batch, checked; how many of them want logits."""
+        """Check `rows` and write them into the batch; returns how many of them want logits."""
         if not 0 < len(rows) <= self.max_rows:
             raise EngineError(f"{len(rows)} rows do not fit a batch of {self.max_rows}.")
         most = self._params.n_outputs_max
@@ -391,10 +393,10 @@ class Context(SlotMemory, VectorContext):
     def arrange(
         self, *, streams: bool, context: int, cells: int, most_cells: int, snapshots: int = 0
     ) -> None:
-        """Keep tokens in another way from now on: a stream for each slot, or one for all.
+        """Change the layout: a KV stream for each slot, or one for all.
 
         Every slot is empty before and afterwards; the amounts are as for `open`. Raises OutOfMemory
-        or ModelError where there is no memory for that, and all is as it was.
+        or ModelError where there is no memory for it, and then changes nothing.
         """
         before, left = (self._cells, self._context, self._lazy), self._params.n_rs_seq
         self._cells = Cells(self.n_slots, cells, most_cells, streams=streams)
@@ -411,7 +413,7 @@ class Context(SlotMemory, VectorContext):
             raise
 
     def leave_snapshots(self, count: int) -> None:
-        """Let forwards leave so many states of each slot, where llama.cpp knows how.
+        """Let forwards leave so many states (snapshots) of each slot, where llama.cpp knows how.
 
         Every slot is empty before and afterwards. Raises ModelError where there is no memory.
         """

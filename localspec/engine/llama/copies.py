@@ -16,13 +16,13 @@ WHOLE, STATE_ONLY = 0, 1  # LLAMA_STATE_SEQ_FLAGS
 class Copies:
     """Reads and writes the memory of slots of one context. Used by the context's thread.
 
-    Without `native/cells.cmake` llama.cpp leaves out of a copy what its last token does not see
-    through a sliding window. A slot with such a copy is `partial`: an earlier token that became its
-    last would miss what it sees.
+    Without `native/cells.cmake` llama.cpp leaves out of a copy the cells that its last token does
+    not see through a sliding window. A slot that holds such a copy is `partial`: it cannot be cut,
+    because an earlier token that became its last would miss cells in its window.
 
     Args:
-        handle: The native context at that time: one that grows gets another.
-        model: The model that it is of.
+        handle: Gives the present native context, as one that grows is replaced.
+        model: The context's model.
     """
 
     def __init__(self, handle: Callable[[], Any], model: Model) -> None:

@@ -1,6 +1,6 @@
 """The cores that this process may use, as Linux tells: kinds of them, and a container's quota.
 
-Elsewhere every core counts. Directories are below a root, so that any machine can be described.
+On other systems every core counts. Paths are below a `root`, so that any machine can be described.
 """
 
 from __future__ import annotations
@@ -18,15 +18,16 @@ _SLOW = ("sys/devices/cpu_atom/cpus", "sys/devices/cpu_lowpower/cpus")
 
 
 def performance_cores(root: Path = _HERE, allowed: Collection[int] | None = None) -> int:
-    """Physical cores that are not of the slowest of several kinds, as many as a quota feeds."""
+    """The number of physical cores without the slowest of several kinds, at most the quota."""
     return counts(root, allowed)[0]
 
 
 def counts(root: Path = _HERE, allowed: Collection[int] | None = None) -> list[int]:
-    """How many threads may be the best, the likeliest first; to be measured where there are some.
+    """Numbers of threads that may be the best, the likeliest first. Measurements choose among them.
 
-    One for each performance core; or one for each core that is as fast as those of some kind.
-    Hyper-threads of one core count once. `allowed` are the CPUs of this process, by its affinity.
+    The first has a thread for each performance core. Each other one stands for a kind of core, with
+    a thread for each core that is at least as fast. Hyper-threads of one core count once. `allowed`
+    are the CPUs of this process, by its affinity.
     """
     if allowed is None:
         allowed = _affinity()
@@ -41,7 +42,7 @@ def counts(root: Path = _HERE, allowed: Collection[int] | None = None) -> list[i
 
 
 def quota(root: Path = _HERE) -> float:
-    """How many CPUs' time control groups give, of either version; infinite without a limit."""
+    """How many CPUs control groups, of either version, allow; infinite without a limit."""
     try:
         lines = (root / "proc/self/cgroup").read_text(encoding="ascii").splitlines()
     except (OSError, ValueError):
@@ -57,7 +58,7 @@ def quota(root: Path = _HERE) -> float:
 
 
 def _limit(group: Path) -> float:
-    """The CPU limit of one control group; a container may not see those above its own."""
+    """The CPU limit of one control group; a container may not see the groups above its own."""
     for names in (("cpu.max",), ("cpu.cfs_quota_us", "cpu.cfs_period_us")):
         try:
             words = " ".join((group / name).read_text(encoding="ascii") for name in names).split()
@@ -80,7 +81,7 @@ def _siblings(root: Path, cpu: int) -> str:
 
 
 def _speed(root: Path, cpu: int) -> int:
-    """Larger for faster kinds: ARM tells a capacity, Intel which ones are slow."""
+    """A number that is larger for faster kinds: ARM gives a capacity, Intel lists slow ones."""
     if capacity := _read(root / _CPUS / f"cpu{cpu}/cpu_capacity"):
         return int(capacity)
     return -sum(cpu in _listed(_read(root / name)) for name in _SLOW)

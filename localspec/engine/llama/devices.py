@@ -1,6 +1,6 @@
 """Describes this build of llama.cpp: its devices, in its order, and where its C++ runtime lives.
 
-By functions of ggml and of the dynamic loader that no binding has.
+It calls functions of ggml and of the dynamic loader that no binding has.
 """
 
 from __future__ import annotations
@@ -113,10 +113,9 @@ class _Origin(ctypes.Structure):
 
 
 def exported_runtime() -> str:
-    """The library of llama.cpp that exports a C++ runtime of its own; empty as it should be.
+    """The library of llama.cpp that exports a C++ runtime of its own; "" in a correct build.
 
-    Two such copies in one process take each other's symbols for their own, and one of them was
-    never set up.
+    With two runtimes in one process, one may use symbols of the other, which was never set up.
     """
     try:
         function = getattr(native._lib, _CLASSIC_LOCALE)  # noqa: SLF001 — the same

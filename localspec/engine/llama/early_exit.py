@@ -12,14 +12,14 @@ _GRAPHS = frozenset(
     {"arcee", "cohere2", "gemma", "gemma2", "gemma3", "internlm2", "llama", "mistral3", "olmo2",
      "olmoe", "phi3", "qwen2", "qwen2moe", "qwen3", "qwen3moe", "starcoder2"}
 )  # fmt: skip
-"""Architectures whose graph takes the number of layers for nothing else (`src/models`)."""
+"""Architectures whose graph uses the number of layers only to build that many (`src/models`)."""
 
 
 def possible(context: Context) -> bool:
     """Whether forwards can end early here.
 
-    Not on a device, where each change of the graph is made anew, nor in a build without the edit of
-    `native/states.cmake`, nor where memory cannot forget some tokens.
+    Not on a device, where the graph is made anew after each change; not in a build without the edit
+    of `native/states.cmake`; and not where memory cannot trim tokens.
     """
     model = context.model
     plain = model.architecture in _GRAPHS and model.n_layer > 1 and context.rollback == "trim"
@@ -27,10 +27,10 @@ def possible(context: Context) -> bool:
 
 
 class EarlyExit:
-    """A target by its first `layers` layers; 0 while none are chosen. `whole` is all of it.
+    """A target by its first `layers` layers, 0 before a choice; `whole` is the target's context.
 
-    A slot holds the text for all layers. Rows that are decoded here are held for the first ones
-    alone, so they have to be forgotten before the next forward of the whole model.
+    In a slot all layers hold the text. Rows that are decoded here are held by the first layers
+    only, so they have to be forgotten before the next forward of the whole model.
     """
 
     def __init__(self, context: Context) -> None:

@@ -1,8 +1,9 @@
-"""A context whose rows carry a vector beside their token: for heads that go on from states.
+"""A context whose rows carry a vector beside their token: for heads that draft from states.
 
-Two shapes of one thing. An EAGLE-3 head makes one vector of what was tapped (llama_encode), then
-reads pairs of that and the token behind it. Prediction layers (MTP) read the target's hidden state
-as it is. What a row leaves is the vector that a drafted row behind it is given.
+There are two kinds. An EAGLE-3 head makes one vector of the features that were tapped at a token
+(llama_encode), then reads pairs of this vector and the next token. Prediction layers (MTP) read the
+target's hidden state as it is. Each row leaves a vector, which is the input of the drafted row
+after it.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ class FedContext:
     Args:
         model: The head's weights; for prediction layers inside of the target, the target.
         params: Of the native context.
-        inputs: Numbers of what is tapped, for each row; None where it is given as it is.
+        inputs: Numbers of a row's features; None if the features are used as they are.
     """
 
     def __init__(self, model: Model, params: Any, *, inputs: int | None) -> None:
@@ -67,14 +68,14 @@ class FedContext:
         predicts: bool = False,
         beside: Any = None,
     ) -> FedContext:
-        """A context for `slots` sessions, of each of which it remembers `context` tokens.
+        """A context for `slots` sessions of `context` tokens each.
 
         Args:
             model: As above; outlives the context.
             placement: Threads and flash attention.
             slots: Concurrent sessions.
             context: Tokens of one session.
-            rows: Most rows of a forward, if there are no more slots.
+            rows: Most rows of a forward; as many as slots, if these are more.
             streams: A KV stream for each slot, so that no session changes another one's bits.
             inputs: As above.
             predicts: It runs the model's prediction layers, not the model.
@@ -108,7 +109,7 @@ class FedContext:
             self._handle = None
 
     def fuse(self, features: Floats) -> Floats:
-        """The vectors (rows, width) that go with rows of which this was tapped (rows, inputs).
+        """The vectors (rows, width) that are made of these features (rows, inputs).
 
         Raises:
             EngineError: llama.cpp failed.
@@ -147,7 +148,7 @@ class FedContext:
     def decode(self, rows: Sequence[Row], vectors: Floats) -> FedOutput:
         """One forward over pairs of a token and a vector (rows, width); valid until the next call.
 
-        The rows of one slot are in order of position, which begin at 0 and leave none out.
+        The rows of a slot are in order of their positions, which begin at 0 and have no gaps.
 
         Raises:
             EngineError: llama.cpp refused or failed; the slots of these rows must be truncated.
@@ -161,7 +162,7 @@ class FedContext:
             batch.embd = given.ctypes.data_as(_FLOATS)
             code = self._team.run(self, len(rows), self._decode) if self._team else self._decode()
         finally:
-            batch.embd = None  # which llama_batch_free would free
+            batch.embd = None  # llama_batch_free would free it
         if code != 0:
             raise EngineError(f"llama_decode gave {code} for {len(rows)} rows: {log.why()}.")
         wanted = [index for index, row in enumerate(rows) if row.wants_logits]
@@ -179,21 +180,21 @@ class FedContext:
         return int(native.llama_decode(self._handle, self._batch))
 
     def use_threads(self, count: int) -> None:
-        """From the next forward on."""
+        """Use so many threads on the CPU from the next forward on."""
         if count != self.threads:
             native.llama_set_n_threads(self._handle, count, count)
 
     @property
     def threads(self) -> int:
-        """How many the next forward has on the CPU."""
+        """How many threads the next forward has on the CPU."""
         return int(native.llama_n_threads(self._handle))
 
     def join(self, team: ThreadTuner) -> None:
-        """From now on that decides how many threads a forward has, unless a device computes it."""
+        """Let `team` decide how many threads each forward has, unless a device computes it."""
         self._team = team if self.model.on_cpu else None
 
     def _fill(self, rows: Sequence[Row]) -> None:
-        """Write `rows` into the batch, checked."""
+        """Check `rows` and write them into the batch."""
         if not 0 < len(rows) <= self.max_rows:
             raise EngineError(f"{len(rows)} rows do not fit a batch of {self.max_rows}.")
         batch = self._batch

@@ -1,7 +1,7 @@
 """Images by llama.cpp's libmtmd: a projector makes rows of vectors of an image, for one model.
 
-The pictures were checked before: what comes here are pixels of known dimensions. Rows are made on
-any thread, one image at a time; the context's thread reads them into its memory.
+Images have been checked and decoded before: here they are pixels of known dimensions. Rows are made
+on any thread, one image at a time; the context's thread reads them into its memory.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class _Vectors(NamedTuple):
 
 
 _Piece: TypeAlias = "list[Token] | _Vectors"
-"""Tokens around an image, or what is computed of it."""
+"""Tokens around an image, or the vectors that are computed of it."""
 
 
 class Picture(NamedTuple):
@@ -61,7 +61,7 @@ class Projector:
         handle: Of mtmd_init_from_file.
         model: The model whose input the vectors are.
         name: The file's.
-        key: Identifies the file: vectors of another one are others.
+        key: Identifies the file, as another file makes other vectors.
     """
 
     def __init__(self, mtmd: ModuleType, handle: Any, model: Model, name: str, key: bytes) -> None:
@@ -72,7 +72,7 @@ class Projector:
         """Whether rows of an image see each other, so that one forward has to hold them all."""
         self.name = name
         self.computed = 0
-        """Images whose vectors were computed, and not found among those kept."""
+        """The number of images whose vectors were computed, not found among those kept."""
 
     @classmethod
     def open(cls, path: Path, model: Model, *, threads: int, gpu: bool) -> Projector:
@@ -185,7 +185,7 @@ def _size(pieces: Sequence[_Piece]) -> int:
 def seen(  # noqa: PLR0913, PLR0917 - all that one forward is made of
     handle: Any, batch: Any, vectors: Floats, image: ImageRows, rows: range, first: int
 ) -> int:
-    """Decode rows of an image that a batch has, with vectors in place of tokens; the code.
+    """Decode a batch with rows of an image, vectors in place of tokens; llama_decode's code.
 
     `first` is the position of the image's first row.
     """

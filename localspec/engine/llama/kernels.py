@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 Layout = Literal["plain", "packed", "tiles"]
-"""As in a file, or as llama.cpp packs it on this CPU: for vectors, or for the tiles of AMX."""
+"""Weights as in a file, or as llama.cpp packs them on this CPU: for vectors, or for AMX tiles."""
 
 
 NEVER = 1 << 30
@@ -22,9 +22,9 @@ UNLISTED_LOGIT = np.float32(-1e30)
 
 
 class KernelInfo:
-    """The functions of ours in one library. Of what a build lacks, "", nothing or False is said.
+    """LocalSpec's own functions in one library. What a build lacks is "", empty, None or False.
 
-    `tiled_rows` is the number of `many_rows`, 0 while tiles of bf16 compute nothing.
+    `tiled_rows` is the number given to `many_rows`, 0 while tiles of bf16 compute nothing.
     """
 
     def __init__(self, library: ctypes.CDLL) -> None:
@@ -39,7 +39,7 @@ class KernelInfo:
 
     @property
     def formats(self) -> list[tuple[Layout, str]]:
-        """The instruction set that these kernels are for."""
+        """The layouts and formats of weights that our kernels compute."""
         said: bytes | None = self._said("rows_formats", c_char_p)
         return formats((said or b"").decode())
 
@@ -47,8 +47,8 @@ class KernelInfo:
     def attends(self) -> bool:
         """Whether attention is ours as well (`attention.h`).
 
-        False once this process has computed one that is not: of slopes, or over another type than
-        f16.
+        False once this process has met attention that our kernels do not compute: with slopes, or
+        over another type than f16.
         """
         return bool(self._said("rows_attention", c_bool))
 
@@ -64,7 +64,7 @@ class KernelInfo:
 
     @property
     def states(self) -> bool:
-        """Whether states are of the rows with logits, and layers have taps (`states.cmake`)."""
+        """Whether states are only of rows with logits, and layers have taps (`states.cmake`)."""
         return self._function("tap") is not None
 
     @property
@@ -88,14 +88,14 @@ class KernelInfo:
         return self.use if self._function("rows_use") else None
 
     def use(self, ours: bool) -> None:  # noqa: FBT001 — it is what is switched
-        """From now on our kernels compute in this process, or all is left to llama.cpp's own."""
+        """Compute with our kernels in this process from now on, or only with llama.cpp's own."""
         self._library.localspec_rows_use(c_bool(ours))
 
     def many_rows(self, rows: int) -> bool:
-        """From the next graph on products of so many rows are by tiles of bf16 (`bf16.h`).
+        """Compute products of `rows` rows or more by tiles of bf16 (`bf16.h`), from the next graph.
 
-        They are as near to the exact ones as those of few rows, with other bits. Whether this build
-        has such kernels; at first they compute nothing.
+        Their results are as near to the exact ones as those of few rows, but have other bits.
+        Returns whether this build has such kernels; before this call they compute nothing.
         """
         switch = self._function("rows_many")
         if switch is None:
@@ -107,10 +107,10 @@ class KernelInfo:
 
     @contextmanager
     def listing(self, outputs: int, runs: NDArray[np.int32]) -> Iterator[None]:
-        """Compute only these runs of 16 of products with so many outputs (`shortlist.h`).
+        """Compute only these runs of 16 outputs of products with so many outputs (`shortlist.h`).
 
-        All others are `UNSAID`. Where a product is not by our kernels, everything is computed. One
-        forward at a time in a process, and this around it.
+        All other outputs are `UNLISTED_LOGIT`. A product that our kernels do not compute has all
+        its outputs computed. Use it around one forward at a time in a process.
         """
         shorten = self._function("rows_shortlist")
         if shorten is None:

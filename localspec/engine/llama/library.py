@@ -1,9 +1,9 @@
 """The one file that imports llama_cpp: the library itself, its log, what it was built with.
 
-`model.py`, `context.py`, `copies.py`, `vectors.py`, `images.py`, `fed.py`, `pooling.py`,
-`quantize.py`, `devices.py` and `rpc.py` take `native` from here and are all that call it.
-llama.cpp aborts the process on what it considers a bug of the caller, so they check every argument
-before it crosses over, and only the worker process may import them.
+`model.py`, `context.py`, `slot_memory.py`, `copies.py`, `vectors.py`, `images.py`, `fed.py`,
+`pooling.py`, `quantize.py`, `devices.py` and `rpc.py` take `native` from here; no other file calls
+it. llama.cpp aborts the process on what it considers a bug of the caller, so they check every
+argument before the call, and only the worker process may import them.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from types import ModuleType
 from localspec.built import installed
 
 # libgomp reads this once, when llama_cpp is imported. Its threads wait for each other some hundred
-# times in a forward; by default they spin for milliseconds, even while what they wait for wants the
-# very core they spin on. So a forward took ten times as long beside one busy process; it is twice.
+# times in a forward; by default they spin for milliseconds, even on a core that the thread they
+# wait for needs. So a forward took ten times as long beside one busy process; now it is twice.
 os.environ.setdefault("GOMP_SPINCOUNT", "4000")
 os.environ["LLAMA_CPP_LIB_PATH"] = str(installed())  # llama_cpp takes its libraries from there
 
@@ -117,12 +117,12 @@ def mtmd_library() -> ModuleType | None:
 def build_info() -> str:
     """Package version and the CPU features or devices that this build uses.
 
-    ROWS is the instruction set of LocalSpec's own kernels (`native/rows.cpp`), where they are used,
-    TILES from how many rows on those are tiles of bf16 (`native/bf16.h`), where they are,
-    GRAPHS a graph for each row count (`native/graphs.cmake`), CELLS that those of a KV cache take
-    memory when they are used (`native/cells.cmake`), STATES that hidden states and inputs of
-    layers can be had of any forward (`native/states.cmake`), and TREES that a forward can verify a
-    tree (`native/trees.cmake`).
+    ROWS is the instruction set of LocalSpec's own kernels (`native/rows.cpp`), if they are used;
+    TILES the number of rows from which they are tiles of bf16 (`native/bf16.h`), if they are.
+    GRAPHS: there is a graph for each row count (`native/graphs.cmake`). CELLS: KV cells take memory
+    only when they are used (`native/cells.cmake`). STATES: any forward can show hidden states and
+    inputs of layers (`native/states.cmake`). TREES: a forward can verify a tree
+    (`native/trees.cmake`).
     """
     info: bytes = native.llama_print_system_info()
     added = f" ROWS = {ours.kernels} |" if ours.kernels else ""
@@ -137,7 +137,7 @@ def build_info() -> str:
 def libraries() -> list[tuple[str, int, int]]:
     """Names, sizes and times of change of the files that compute.
 
-    A build of kernels of ours has no version by which it differs from the one before.
+    They tell builds apart, because our kernels have no version that changes with each build.
     """
     files = sorted((Path(native.__file__).parent / "lib").glob("lib*"))
     return [(file.name, (found := file.stat()).st_size, found.st_mtime_ns) for file in files]

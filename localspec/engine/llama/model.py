@@ -1,7 +1,7 @@
 """A model: the weights and the vocabulary of one GGUF.
 
-What is here belongs to the thread that made it; the vocabulary never changes, so any thread may
-call `tokenize` and `piece`.
+A model belongs to the thread that made it; the vocabulary never changes, so any thread may call
+`tokenize` and `piece`.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from localspec.errors import EngineError
 from localspec.types import Token
 
 _COPIED = 1 << 14
-"""Tokens of one part of a text that become numbers of Python at once."""
+"""Tokens of a text that are converted to Python's numbers at once."""
 
 _CONTROL = native.LLAMA_TOKEN_ATTR_CONTROL | native.LLAMA_TOKEN_ATTR_UNKNOWN
 KV_TYPES = {"f16": 1, "q8_0": 8, "q4_0": 2}  # ggml_type
@@ -36,7 +36,7 @@ class _Override(ctypes.Structure):
 
 
 def _experts_on_cpu(layers: Sequence[int]) -> ctypes.Array[_Override]:
-    """The experts of these layers in the CPU's buffers, and the entry that ends the list."""
+    """The overrides that put experts of these layers on the CPU, and the entry that ends a list."""
     on_cpu = native._lib.ggml_backend_cpu_buffer_type  # noqa: SLF001 — libllama leads to ggml
     on_cpu.restype, on_cpu.argtypes = ctypes.c_void_p, []
     names = [rf"^blk\.{layer}\.ffn_(up|down|gate|gate_up)_(ch|)exps\." for layer in layers]
@@ -88,7 +88,7 @@ class Model:
         self.chat_template: str | None = text if text.strip() else None
         ranking = native.llama_model_chat_template(handle, b"rerank")
         self.rank_template: str | None = ranking.decode("utf-8", "replace") if ranking else None
-        """How a query and a document become one text, with {query} and {document} in it."""
+        """The template of a query and a document in one text, with {query} and {document}."""
         self.bos = self._token(native.llama_vocab_bos(self._vocab))
         self.eos = self._token(native.llama_vocab_eos(self._vocab))
         self.eog = frozenset(
@@ -117,12 +117,12 @@ class Model:
         Args:
             path: The GGUF (of a split file, the first part).
             placement: Layers on GPUs and which (by default llama.cpp's choice), mmap, mlock.
-            safe_kernels: Without repacked weights and the CPU kernels that need them, and in this
-                process without ours.
+            safe_kernels: Do without repacked weights and the CPU kernels that need them, and in
+                this process without ours.
             lent: Handles (ggml_backend_dev_t) of other machines' devices, by the names that
                 `placement` has for them.
             apart: Layers whose experts stay on the CPU, wherever the layers are.
-            predicts: With the layers that predict tokens ahead (MTP), where the file has any.
+            predicts: Load the layers that predict tokens ahead (MTP), where the file has any.
             on_progress: Called with a fraction from 0 to 1 while tensors are read.
 
         Raises:
@@ -197,7 +197,7 @@ class Model:
         return [each for each in tokens if native.llama_vocab_get_attr(self._vocab, each) & special]
 
     def specials(self) -> tuple[frozenset[str], frozenset[str]]:
-        """Texts that are tokens where such are looked for, and texts that always are."""
+        """Texts that are tokens where special ones are parsed, and texts that always are."""
         kinds: tuple[set[str], set[str]] = (set(), set())
         for token in self.special_tokens():
             attributes = native.llama_vocab_get_attr(self._vocab, token)
@@ -220,14 +220,14 @@ class Model:
             )
             if count >= 0:
                 tokens: list[Token] = []
-                for start in range(0, count, _COPIED):  # others run Python between two parts
+                for start in range(0, count, _COPIED):  # other threads run between two parts
                     tokens += ids[start : min(start + _COPIED, count)]
                 return tokens
             room = -count
         raise EngineError(f"The tokenizer failed on a text of {len(data)} bytes.")
 
     def plain_tokens(self, text: str) -> list[Token]:
-        """The tokens of text in the middle of another one, where special tokens are words."""
+        """The tokens of a text inside another one: without BOS, special tokens read as words."""
         return self.tokenize(text, add_special=False, parse_special=False)
 
     def piece(self, token: Token) -> bytes:
@@ -252,7 +252,7 @@ class Model:
 
     @property
     def has_state(self) -> bool:
-        """Whether it has read a text into a state of one size, or into that too (hybrid)."""
+        """Whether its memory is a state of fixed size, or has one beside its cells (hybrid)."""
         recurrent: bool = native.llama_model_is_recurrent(self.handle)
         return recurrent or bool(native.llama_model_is_hybrid(self.handle))
 
@@ -262,9 +262,10 @@ class Model:
         return bool(native.llama_vocab_get_add_bos(self._vocab))
 
     def pair(self, query: str, document: str) -> list[Token]:
-        """A query and a document as the models that rank were trained on them: llama.cpp's way.
+        """The tokens of a query and a document as ranking models expect them, as in llama.cpp.
 
-        By the file's own template if it has one, otherwise between the tokens that it wants there.
+        By the file's own template if it has one, otherwise with the special tokens that its
+        vocabulary adds around and between them.
         """
         if self.rank_template is not None:
             parts = re.split(r"(\{query\}|\{document\})", self.rank_template)

@@ -16,10 +16,11 @@ from localspec.types import Floats, Token
 
 
 class Pooling:
-    """One llama_context that remembers nothing: a text is one forward. Of the thread that made it.
+    """One llama_context that remembers nothing: a text is one forward.
 
-    How the vectors of a text's tokens become one (their mean, the first's, the last's) is what the
-    file says. A text has to be in one forward, because each token may look at every other.
+    Used by the thread that made it. The file says how the vectors of a text's tokens become one
+    (their mean, the first's, the last's). A text has to be in one forward, because each token may
+    look at every other.
     """
 
     def __init__(self, model: Model, params: Any) -> None:
@@ -30,7 +31,7 @@ class Pooling:
         self.max_texts = int(params.n_seq_max)
         kind = native.llama_pooling_type(self._handle)
         self.ranks: bool = kind == native.LLAMA_POOLING_TYPE_RANK
-        """Whether it gives scores: of those there are as many as the model has classes."""
+        """Whether it gives scores, one for each class of the model, and no vector."""
         scores = native.llama_model_n_cls_out(model.handle)
         self.width: int = scores if self.ranks else native.llama_model_n_embd_out(model.handle)
         self._batch = native.llama_batch_init(self.max_rows, 0, 1)
@@ -66,7 +67,7 @@ class Pooling:
             EngineError: there is none or too much to embed, or llama.cpp failed.
         """
         self._fill(texts)
-        if self._memory:  # what an encoder without one does not need
+        if self._memory:  # an encoder may have none
             native.llama_memory_clear(self._memory, False)
         code: int = native.llama_decode(self._handle, self._batch)
         if code != 0:

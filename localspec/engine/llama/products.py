@@ -1,7 +1,7 @@
-"""Single products of ggml's CPU library, called by itself: what our kernels are tried with.
+"""Single products by ggml's CPU library alone, with which our kernels are tried.
 
 It needs no model and no llama.cpp, so a library for another instruction set can be tried as well.
-Only processes that may die import it: native code does of a miscompiled kernel.
+Only processes that may die import it: a miscompiled kernel ends its process.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _SUFFIX = "dylib" if sys.platform == "darwin" else "so"
 
 
 class Format(NamedTuple):
-    """ggml's number of a type, weights and bytes of a block, and where its halves are."""
+    """ggml's number of a type, weights and bytes of a block, and where its 16-bit floats are."""
 
     number: int
     weights: int
@@ -36,9 +36,9 @@ class Format(NamedTuple):
     halves: tuple[int, ...]
 
     def blocks(self, width: int, outputs: int) -> NDArray[np.uint8]:
-        """Random bits for all weights and scales; of each output the halves are of one kind.
+        """Random bits for all weights; each output has 16-bit floats of one kind.
 
-        The kinds are usual ones, denormal ones with zeros of both signs, and the largest.
+        The kinds are usual values, denormal ones with zeros of both signs, and the largest.
         """
         random = np.random.default_rng(width + outputs)
         count = width // self.weights
@@ -58,7 +58,7 @@ FORMATS = {
     "q6_K": Format(14, 256, 210, (208,)),
     "iq4_xs": Format(23, 256, 136, (0,)),
 }
-"""Quantized formats that kernels of ours compute, by ggml's names."""
+"""Quantized formats that our kernels compute, by ggml's names."""
 
 
 def _halves(*values: float) -> NDArray[np.uint16]:
@@ -103,10 +103,10 @@ class Weights(NamedTuple):
 
 
 class Products(KernelInfo):
-    """Matrices and their products, by a library and what is ours in it.
+    """Matrices and their products, by ggml's library and our kernels in it.
 
-    Of one thread; weights stay until `free`. `buffer_types` are the kinds of memory that weights
-    may have on this CPU, by ggml's names: plain ("CPU") or in layouts that it makes of them.
+    Used by one thread; weights stay until `free`. `buffer_types` are the kinds of memory that
+    weights may have on this CPU, by ggml's names: plain ("CPU") or in layouts that it makes.
     """
 
     def __init__(self, libraries: Path, *, threads: int = 2) -> None:
@@ -134,27 +134,27 @@ class Products(KernelInfo):
         }
 
     def fastest(self, name: str, outputs: int) -> Layout:
-        """The layout in which a format is ours here; plain if in none, or of rows left over."""
+        """The layout in which our kernels compute a format; plain if in none, or rows are over."""
         ours = ("packed", name) in self.formats and outputs % _TOGETHER == 0
         return "packed" if ours else "plain"
 
     def use_threads(self, count: int) -> None:
-        """For all that is computed from now on."""
+        """Use so many threads for all that is computed from now on."""
         call(self._cpu, "backend_cpu_set_n_threads", self._backend, c_int(count))
 
     def weights(self, layout: Layout, kind: Format, width: int, outputs: int) -> Weights:
-        """Random ones; packed here, if the layout is that."""
+        """A random matrix in this layout; packing it happens here."""
         return self.stored(Stored(kind.number, width, outputs, kind.blocks(width, outputs)), layout)
 
     def stored(self, matrix: Stored, layout: Layout = "plain") -> Weights:
-        """A copy of a matrix; packed here, if the layout is that."""
+        """A copy of a matrix in this layout; packing it happens here."""
         context, tensor = self._tensor(matrix.type, matrix.width, matrix.outputs)
         buffer = self._allocate(context, self._layouts[layout])
         self.write(tensor, matrix.data)
         return Weights(tensor, buffer, context, matrix.outputs)
 
     def lent(self, matrix: Stored) -> Weights:
-        """A matrix where it lies, which has to be aligned to 32 bytes and to stay there."""
+        """A matrix used in place; its data has to be aligned to 32 bytes and must not move."""
         context, tensor = self._tensor(matrix.type, matrix.width, matrix.outputs)
         at = matrix.data.ctypes.data_as(c_void_p)
         size = c_size_t(matrix.data.nbytes)
@@ -173,7 +173,7 @@ class Products(KernelInfo):
         return computed
 
     def quantized(self, matrix: Floats, kind: Format) -> Stored:
-        """As ggml quantizes it; float32 (outputs, width)."""
+        """A matrix, float32 (outputs, width), as ggml quantizes it."""
         outputs, width = matrix.shape
         data = np.empty((outputs, width // kind.weights * kind.size), np.uint8)
         source = np.ascontiguousarray(matrix, np.float32)
@@ -197,7 +197,7 @@ class Products(KernelInfo):
         call(self.base, "free", weights.context)
 
     def product(self, weights: Weights, x: Floats, repeats: int = 1) -> tuple[Floats, float]:
-        """Rows by weights, and the least seconds that it took.
+        """The product of rows and weights, and the least seconds that it took.
 
         Rows may be in batches: up to two dimensions before the two of a matrix.
         """
@@ -209,7 +209,7 @@ class Products(KernelInfo):
         return self.computed(context, product, [(right, x)], shape, repeats)
 
     def context(self) -> Any:
-        """For tensors that get their memory when they are computed."""
+        """A ggml context for tensors that get their memory later (`allocate`)."""
         return call(self.base, "init", _Parameters(1 << 18, None, no_alloc=True))
 
     def computed(
@@ -220,7 +220,10 @@ class Products(KernelInfo):
         shape: tuple[int, ...],
         repeats: int = 1,
     ) -> tuple[Floats, float]:
-        """A tensor of what is written into others, and the least seconds; frees the context."""
+        """Compute `result` from the `given` tensors and data; its values, and the least seconds.
+
+        Frees the context.
+        """
         graph = call(self.base, "new_graph", context)
         call(self.base, "build_forward_expand", graph, result)
         buffer = self.allocate(context)
@@ -238,7 +241,7 @@ class Products(KernelInfo):
         return found, min(spans)
 
     def _tensor(self, kind: int, width: int, height: int) -> tuple[Any, Any]:
-        """One without memory, in a context of its own."""
+        """A tensor without memory, after the context of its own that it is in."""
         context = self.context()
         sizes = c_int64(width), c_int64(height)
         return context, call(self.base, "new_tensor_2d", context, c_int(kind), *sizes)
@@ -257,28 +260,28 @@ class Products(KernelInfo):
         return buffer
 
     def compute(self, graph: Any) -> None:
-        """All of a graph."""
+        """Compute all of a graph."""
         call(self.base, "backend_graph_compute", self._backend, graph, result=c_int)
 
     def write(self, tensor: Any, data: NDArray[Any]) -> None:
-        """All of a tensor; weights are packed here, if their layout is that."""
+        """Write all of a tensor; ggml packs weights here if their layout is a packed one."""
         at = np.ascontiguousarray(data).ctypes.data_as(c_void_p)
         call(self.base, "backend_tensor_set", tensor, at, c_size_t(0), c_size_t(data.nbytes))
 
     def view(self, tensor: Any, count: int, kind: type[np.generic] = np.float32) -> NDArray[Any]:
-        """A vector where it lies, as long as its memory is there."""
+        """A view of a tensor as a vector, valid as long as its memory is there."""
         at = call(self.base, "get_data", tensor).value
         memory = (ctypes.c_byte * (count * np.dtype(kind).itemsize)).from_address(at)
         return np.ndarray((count,), kind, memoryview(memory).cast("B"))
 
     def read(self, tensor: Any, into: NDArray[Any]) -> None:
-        """All of a tensor."""
+        """Read all of a tensor."""
         at, size = into.ctypes.data_as(c_void_p), c_size_t(into.nbytes)
         call(self.base, "backend_tensor_get", tensor, at, c_size_t(0), size)
 
 
 def activations(width: int, rows: int) -> Floats:
-    """Rows of all sizes: zeros, denormals, a peak of either sign, and of both. At least five."""
+    """Random test rows, some with zeros, denormals, or peaks of both signs. At least five rows."""
     random = np.random.default_rng(width)
     x = random.standard_normal((rows, width)).astype(np.float32)
     x[1, :32] = 0

@@ -1,4 +1,4 @@
-"""Requantize a model, and measure how fast one decodes: how a draft model is chosen."""
+"""Requantizes models and measures how fast they decode, for the choice of a draft model."""
 
 from __future__ import annotations
 

@@ -89,7 +89,7 @@ def local() -> list[Device]:
 
 
 def chosen(names: Sequence[str]) -> list[Device]:
-    """Devices of this machine by name; without names those besides the CPU, else the CPU.
+    """Devices of this machine by name; without names all but the CPU, or the CPU if it is alone.
 
     Raises ConfigError, which lists the names that there are.
     """
@@ -124,7 +124,7 @@ def serve(address: str, devices: Sequence[Device], threads: int) -> None:
 def on_loss(leave: Callable[[str], None]) -> None:
     """Call `leave` with llama.cpp's words when it aborts over a remote; it must end the process.
 
-    It runs on any thread, in the middle of native code. Other aborts go their way.
+    It runs on any thread, in the middle of native code. Other aborts are left as they are.
     """
 
     def aborting(message: bytes) -> None:

@@ -1,9 +1,9 @@
-"""The words that a draft model's head speaks of.
+"""The output rows of a draft model that are computed.
 
-A head is a quarter of a small model's weights, and most of the tokens that it tells of are in no
-text at hand. Those that drafts need are the frequent ones and those that texts have; of others
-nothing is computed (Zhao et al., 2025, "FR-Spec", arXiv 2502.14856, whose list is fixed). A draft
-is a guess anyway: what is said does not depend on it.
+Output rows are a quarter of a small model's weights, and most of their tokens are in no text at
+hand. Drafts need the frequent tokens and those of the present texts; the logits of others are not
+computed (Zhao et al., 2025, "FR-Spec", arXiv 2502.14856, whose list is fixed). A draft is a guess
+anyway: the answer does not depend on it.
 """
 
 from __future__ import annotations
@@ -19,19 +19,21 @@ from localspec.types import Token
 RUN = 16
 """Tokens that are listed together (`Shortlist::RUN` of native/shortlist.h)."""
 _SHARE, _LEAST_TOKENS = 1 / 4, 32_768
-"""A vocabulary numbers its tokens in the order in which they were merged, which is that of how
-often they are met: this share of them, and no fewer, are always listed."""
+"""A vocabulary numbers its tokens in the order of merges, so that frequent ones come first. This
+share of them is always listed, and no fewer than so many."""
 _READ_SHARE = 1 / 4
-"""Of other tokens so many at most, those that were read last."""
+"""The share of the vocabulary that may be listed besides: tokens that were read last."""
 _MISSED_SHARE, _MISSED_MEMORY = 0.08, 1 / 64
-"""Where more of what is read was not listed, every word is: in English and in code it is one in
-sixty, in Chinese, Russian or Arabic one in four, and then drafts would lose more than a head."""
+"""If a larger share of the read tokens was not listed, all are. In English and in code it is one in
+sixty; in Chinese, Russian or Arabic it is one in four, and drafts would lose more than the output
+rows cost."""
 
 
 class Shortlist:
     """Runs of tokens that are listed: `fixed` ones, and of others the `most` that were read last.
 
-    All are while more than `bearable` of what is read was not listed. Of one thread.
+    All are listed while more than the share `bearable` of the read tokens was not. Used by one
+    thread.
     """
 
     def __init__(
@@ -46,7 +48,7 @@ class Shortlist:
 
     @classmethod
     def of(cls, n_vocab: int, special: Iterable[Token]) -> Self | None:
-        """A vocabulary's; None where there is little to leave out."""
+        """The shortlist of a vocabulary; None where there is nothing to leave out."""
         runs = -(-n_vocab // RUN)
         first = max(int(_SHARE * runs), _LEAST_TOKENS // RUN)
         fixed = {*range(first), *(token // RUN for token in special)}
@@ -55,12 +57,12 @@ class Shortlist:
 
     @property
     def misses(self) -> bool:
-        """Whether texts are of words that it does not know beforehand."""
+        """Whether too many of the tokens that were read were not listed before."""
         return self._missed > self._bearable
 
     @property
     def runs(self) -> NDArray[np.int32]:
-        """Those listed now, in order."""
+        """The runs that are listed now, in order."""
         if self._listed is None:
             listed = self._fixed.copy()
             listed[[*self._read]] = True
@@ -69,7 +71,7 @@ class Shortlist:
 
     @property
     def sentence(self) -> str:
-        """For people."""
+        """The size of the list, as a sentence for people."""
         all_tokens = RUN * len(self._fixed)
         tokens = all_tokens if self.misses else RUN * len(self.runs)
         return f"the draft model chooses among {tokens:,} of {all_tokens:,} tokens"
@@ -81,7 +83,7 @@ class Shortlist:
         return int(missing[0]) * RUN if len(missing) else None
 
     def read(self, tokens: Iterable[Token]) -> None:
-        """These are in a text: what was read longest ago makes room for them."""
+        """List the tokens of a text; those that were read longest ago make room for them."""
         for token in tokens:
             run = token // RUN
             known = self._fixed[run] or run in self._read

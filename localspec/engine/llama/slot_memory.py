@@ -20,7 +20,7 @@ from localspec.types import Floats, ForwardOutput, Row
 _TRIED_TEXT, _TRIED_BACK = 3, 2
 """Tokens that are read to try snapshots, and those that are taken back."""
 _ROUNDED = 0.02
-"""Of the range of logits: rounding moves them less, a state of other tokens more."""
+"""A share of the range of logits: rounding changes them by less, other tokens' states by more."""
 
 
 class SlotMemory(ABC):
@@ -34,7 +34,7 @@ class SlotMemory(ABC):
     trees: bool
     """Whether a row may follow another one than the row before it: not with streams or states."""
     _forks: dict[int, int]
-    """By slot: before this position the rows of the latest forward follow each other."""
+    """By slot: up to this position each row of the latest forward follows the one before it."""
     _cells: Cells
     _checkpoints: Checkpoints
     _copies: Copies
@@ -49,11 +49,11 @@ class SlotMemory(ABC):
 
     @abstractmethod
     def _grow(self, size: int) -> bool:
-        """Have `size` cells, what is held taken over; False without memory."""
+        """Grow to `size` cells, and keep what is held; False without memory."""
 
     @abstractmethod
     def leave_snapshots(self, count: int) -> None:
-        """Let forwards leave so many from now on. Every slot is empty before and afterwards."""
+        """Let forwards leave so many snapshots. Every slot is empty before and afterwards."""
 
     @property
     def snapshots(self) -> int:
@@ -61,11 +61,11 @@ class SlotMemory(ABC):
         return self._snapshots.most
 
     def truncate(self, slot: int, length: int) -> int:
-        """Forget a slot's tokens from position `length` on; how many it holds then.
+        """Forget a slot's tokens from position `length` on; returns how many it holds then.
 
-        A memory that is a state goes back to a snapshot of its latest forward, otherwise to its
-        latest checkpoint before, or forgets all. Cells that stand beside a state (hybrid models)
-        are cut to the same length.
+        A memory that is a state goes back to a snapshot of its latest forward, otherwise to the
+        latest checkpoint at or before `length`; without one it forgets all. Cells beside a state
+        (hybrid models) are cut to the same length.
         """
         kept = min(length, self._cells.held[slot], self._forks.get(slot, length))
         if kept < self._cells.held[slot] and slot in self._copies.partial:
@@ -86,13 +86,13 @@ class SlotMemory(ABC):
         return kept
 
     def keep(self, slot: int, row: int, length: int) -> int:
-        """As `truncate`; of the slot's rows in the latest forward that one and what it follows."""
+        """As `truncate`; of the latest forward's rows the slot keeps `row` and its ancestors."""
         if self._forks.pop(slot, None) is not None:
             ours.call("keep", None, c_void_p(self._memory), c_int32(slot), c_int32(row))
         return self.truncate(slot, length)
 
     def _shape(self, rows: Sequence[Row]) -> None:
-        """Before a forward: tell llama.cpp which of these rows follows which."""
+        """Tell llama.cpp, before a forward, which of these rows follows which."""
         self._forks = {}
         for row in rows:
             if row.back != 1:
@@ -106,7 +106,7 @@ class SlotMemory(ABC):
         ours.call("tree", None, c_void_p(self._memory), given, c_int32(len(back)))
 
     def _restored(self, slot: int, length: int) -> int:
-        """Bring back the state of so many tokens, or of fewer; of how many."""
+        """Bring back the state after `length` tokens, or after fewer; returns how many."""
         if not length or self.rollback == "trim":
             return length
         checkpoint = self._checkpoints.latest(slot, length)
@@ -116,9 +116,9 @@ class SlotMemory(ABC):
         return checkpoint.length
 
     def checkpoint(self, slot: int, *, lasting: bool = False) -> None:
-        """Copy the slot's state, which replaces the latest copy, or the latest lasting one.
+        """Copy the slot's state, over its passing copy or as one more lasting copy.
 
-        Nothing to do where cells can be forgotten, or for an empty slot.
+        Does nothing where cells can be forgotten, or for an empty slot.
         """
         length = self._cells.held[slot]
         if self.rollback != "restore" or not length:
@@ -132,7 +132,8 @@ class SlotMemory(ABC):
     def copy(self, source: int, slot: int, length: int) -> None:
         """Let `slot` hold the first `length` tokens that `source` holds, and nothing else.
 
-        In one cache the cells belong to both (llama_memory_seq_cp); streams are copied, bit by bit.
+        In a shared cache the cells then belong to both (llama_memory_seq_cp); those of a stream are
+        copied bit by bit.
         """
         native.llama_memory_seq_rm(self._memory, slot, 0, -1)
         if not self._cells.streams:
@@ -153,9 +154,9 @@ class SlotMemory(ABC):
         return able and self.rollback == "trim"
 
     def shift(self, slot: int, keep: int, count: int) -> None:
-        """Forget `count` tokens behind the first `keep`; those behind them move to their places.
+        """Forget `count` tokens after the first `keep`; the tokens after them move up.
 
-        Cells that others hold too are copied before. Raises NoRoom or MemoryError.
+        Cells that other slots hold too are copied before. Raises NoRoom or MemoryError.
         """
         if not self._cells.streams:
             self.put_back(slot, self.take_out(slot))
@@ -165,13 +166,13 @@ class SlotMemory(ABC):
         native.llama_memory_seq_add(self._memory, slot, end, -1, -count)
         held = self._cells.held[slot] - count
         self._cells.cut(slot, held)
-        self.decode([Row(0, held, slot)])  # keys are turned by the next forward, whatever it reads
+        self.decode([Row(0, held, slot)])  # the next forward, of any row, rotates the keys
         self.truncate(slot, held)
-        if self._cells.streams:  # a class of forwards is of cells side by side
+        if self._cells.streams:  # classes of forwards were probed on cells without holes
             self.put_back(slot, self.take_out(slot))
 
     def keep_copies(self, most_bytes: int) -> None:
-        """From now on all lasting copies of states together may have so many bytes."""
+        """Let all lasting copies of states together have so many bytes from now on."""
         self._checkpoints.most_bytes = most_bytes
 
     def stored(self, slot: int) -> Stored:
@@ -193,7 +194,7 @@ class SlotMemory(ABC):
         return stored
 
     def put_back(self, slot: int, stored: Stored) -> None:
-        """Let an empty slot hold that again. Raises NoRoom: it stays empty."""
+        """Let an empty slot hold a copy again. Raises NoRoom, and the slot stays empty."""
         cells = self._cells
         needed = cells.needed_with(slot, stored.length)
         if needed > cells.now and not self._grow(cells.grown(needed)):
@@ -209,10 +210,10 @@ class SlotMemory(ABC):
         return int(native.llama_memory_seq_pos_max(self._memory, slot)) + 1
 
     def find_rollback(self) -> Rollback:
-        """Whether this memory goes back as it should, "none" if not. Leaves slot 0 empty.
+        """Try the rollback of this memory; it becomes "none" if that fails. Leaves slot 0 empty.
 
         Two tokens are read and one is forgotten. A state that came back has to give the same bits.
-        Snapshots are left out unless they are states of the right tokens.
+        Snapshots are switched off unless they are states of the right tokens.
         """
         if self.snapshots and not self._snapshots_hold():
             self.leave_snapshots(0)
@@ -241,10 +242,10 @@ class SlotMemory(ABC):
         self._snapshots = Snapshots(self.snapshots)
 
     def _snapshots_hold(self) -> bool:
-        """Whether rejected tokens leave no trace, and what comes back is the state before them.
+        """Whether rejected tokens leave no trace, and the state before them comes back.
 
-        The first has to hold to the last bit. Not the second: forwards of fewer rows read the text
-        that is compared with.
+        After different rejected tokens the logits have to agree to the last bit. With those of the
+        text alone they need not: that text is read by a forward of fewer rows.
         """
         back = min(self.snapshots, _TRIED_BACK)
         text, wrong = range(_TRIED_TEXT), range(_TRIED_TEXT, _TRIED_TEXT + back)
@@ -256,7 +257,7 @@ class SlotMemory(ABC):
         return np.array_equal(found[0], found[1]) and bool(apart <= _ROUNDED * np.ptp(right))
 
     def _after(self, tokens: Sequence[int], back: int) -> Floats:
-        """The logits of a next token behind these, of which the last ones were taken back."""
+        """The logits of one more token after these tokens, with the last `back` taken back."""
         self.decode([Row(token, place, 0) for place, token in enumerate(tokens)])
         held = self.truncate(0, len(tokens) - back)
         logits: Floats = self.decode([Row(0, held, 0, wants_logits=True)]).logits[0].copy()

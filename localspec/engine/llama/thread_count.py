@@ -1,7 +1,8 @@
-"""How many threads a forward gets, by what forwards took. Pure: time is told, nothing is measured.
+"""Decides how many threads a forward gets, by the times of earlier ones. Pure: measures nothing.
 
-A forward waits for its slowest thread. One whose core another process uses is held up by whole time
-slices, and all others wait for it: then a thread less may be twice as fast.
+A forward waits for its slowest thread. If another process, a neighbour, uses the core of a thread,
+that thread is held up by whole time slices and all others wait for it. Then a forward with one
+thread less may be twice as fast.
 """
 
 from __future__ import annotations
@@ -11,16 +12,17 @@ from collections import defaultdict
 from collections.abc import Hashable, Sequence
 
 MARGIN = 0.05
-"""By so much fewer threads have to be faster: otherwise it stays at most threads."""
+"""Fewer threads are chosen only if they are faster by this share."""
 _ENOUGH = ((2, 1.5), (4, 1.2), (8, 1.0))
-"""A trial ends after so many forwards of each count, if all take so many times as long as one."""
+"""A trial ends after so many forwards of each count, if every other count takes so many times as
+long as the fastest."""
 
 DISTURBED_PER_SECOND = 150.0
-"""Threads that are pushed aside so often have a neighbour: two on a quiet machine are 20 to 70
-times in a second, and a thousand times beside one busy process."""
+"""Threads that are pushed aside more often than this have a neighbour. Two threads are pushed aside
+20 to 70 times in a second on a quiet machine, and a thousand times beside one busy process."""
 _WINDOW_SECONDS = 0.25
 REST_SECONDS, LONGEST_REST_SECONDS = 2.0, 5.0
-"""Between trials: twice as long each time that one changes nothing."""
+"""The pause between trials, and the longest one: each trial that changes nothing doubles it."""
 
 
 class Trial:
@@ -38,12 +40,12 @@ class Trial:
         return min(self._counts, key=lambda count: len(taken[count]))
 
     def took(self, kind: Hashable, count: int, seconds: float) -> None:
-        """A forward of so many threads."""
+        """Note the seconds of a forward with so many threads."""
         self._took[kind][count].append(seconds)
 
     @property
     def fastest(self) -> int | None:
-        """How many threads to have: the first, unless another is clearly faster. None so far."""
+        """The count to choose: the first, unless another is clearly faster. None if undecided."""
         spent = dict.fromkeys(self._counts, 0.0)
         forwards = 0
         for by_count in self._took.values():
@@ -70,13 +72,13 @@ class Threads:
         self._rest, self._until = REST_SECONDS, -math.inf
 
     def count(self, kind: Hashable | None) -> int:
-        """How many the next forward of this kind gets; None is too long to be tried."""
+        """How many threads the next forward of a kind gets; None is a forward too long to try."""
         return self.chosen if self._trial is None or kind is None else self._trial.count(kind)
 
     def took(
         self, kind: Hashable | None, count: int, seconds: float, waits: int, now: float
     ) -> None:
-        """A forward took so long, and its threads were pushed aside so many times."""
+        """Note how long a forward took, and how often its threads were pushed aside (`waits`)."""
         if not self.varies:
             return
         if self._trial is not None:

@@ -1,4 +1,4 @@
-"""The threads of a worker's forwards: for each as many as `thread_count.py` decides."""
+"""Gives each forward of a worker as many threads as `thread_count.py` decides."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from localspec.engine.pieces import Pieces, whole
 _Result = TypeVar("_Result")
 
 _TRIED_ROWS = 32
-"""Longer forwards, which last for seconds, are no part of a trial."""
+"""Forwards of more rows, which may last for seconds, are not part of a trial."""
 
 
 class ThreadedContext(Protocol):
     """A context whose number of threads can be changed."""
 
     def use_threads(self, count: int) -> None:
-        """From the next forward on."""
+        """Use so many threads from the next forward on."""
 
 
 class ThreadTuner:
@@ -33,7 +33,7 @@ class ThreadTuner:
         self._threads = Threads(most, varies=varies)
 
     def run(self, context: ThreadedContext, rows: int, forward: Callable[[], _Result]) -> _Result:
-        """One forward, by as many threads as are best now."""
+        """Run one forward, by as many threads as are best now."""
         kind: Hashable = (id(context), rows) if rows <= _TRIED_ROWS else None
         count = self._threads.count(kind)
         context.use_threads(count)
@@ -44,29 +44,29 @@ class ThreadTuner:
         return found
 
     def become(self, most: int, *, varies: bool) -> None:
-        """From now on forwards have at most so many; fewer for a neighbour, if that varies."""
+        """Give forwards at most so many threads; if it `varies`, fewer beside a busy neighbour."""
         if (most, varies) != (self._threads.most, self._threads.varies):
             self._threads = Threads(most, varies=varies)
 
     @property
     def most(self) -> int:
-        """How many forwards have at most."""
+        """The most threads of a forward."""
         return self._threads.most
 
     @property
     def varies(self) -> bool:
-        """Whether a neighbour may be answered."""
+        """Whether forwards may have fewer threads because of other processes."""
         return self._threads.varies
 
     @property
     def sentence(self) -> str:
-        """For people, if a neighbour is the reason for fewer threads; otherwise empty."""
+        """A sentence for people, if other processes are why there are fewer threads; else empty."""
         chosen, most = self._threads.chosen, self._threads.most
         return f"{chosen} of {most} threads, because others compute here" * (chosen < most)
 
 
 def fastest(context: ThreadedContext, counts: Sequence[int], forward: Callable[[], object]) -> int:
-    """Of these numbers of threads the one by which the forward takes least, measured in turns."""
+    """The number of threads, of these, with which the forward is fastest, measured in turns."""
     return whole(timed(context, counts, forward))
 
 

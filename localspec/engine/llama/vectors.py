@@ -1,8 +1,9 @@
 """Vectors of a context's latest forward beside its logits: hidden states, and what is tapped.
 
-States are what logits are made of, of the rows that want them. Taps are of all rows, for drafters
-that go on from the target's own states: the inputs of chosen layers (EAGLE-3), or what a model's
-prediction layers are given (MTP). Both are whole with `native/states.cmake` only.
+States are the vectors from which logits are computed, for the rows that want logits. Taps are of
+all rows, for drafters that draft from the target's own states: the inputs of chosen layers
+(EAGLE-3), or the input of a model's prediction layers (MTP). Only `native/states.cmake` makes both
+complete.
 """
 
 from __future__ import annotations
@@ -21,8 +22,8 @@ from localspec.types import Floats, ForwardOutput
 class Taps(NamedTuple):
     """The vectors that every forward leaves of each row: the inputs of layers, in this order.
 
-    Or, with `following`, the hidden state that prediction layers are given. Each is a vector of the
-    model's width.
+    With `following`, the hidden state that prediction layers are given comes after them. Each is a
+    vector of the model's width.
     """
 
     layers: tuple[int, ...] = ()
@@ -35,11 +36,11 @@ class Taps(NamedTuple):
 
 
 class Vectors:
-    """Everything that one context shows beside its logits. Used by the context's thread.
+    """The vectors that one context shows beside its logits. Used by the context's thread.
 
-    In a build without `native/states.cmake` there are states of those forwards alone in which every
-    row wants logits, and none of a model whose memory is a state: it is read otherwise where states
-    are shown, a hybrid wrongly (llama_memory_hybrid::init_batch). There are no taps.
+    In a build without `native/states.cmake` there are no taps, and states only of forwards in which
+    every row wants logits. A model whose memory is a state then shows none: with states shown it
+    would read texts differently, a hybrid model wrongly (llama_memory_hybrid::init_batch).
     """
 
     def __init__(self, model: Model) -> None:
@@ -62,25 +63,25 @@ class Vectors:
             ours.call("show_next", None, c_void_p(self.handle))
 
     def prepare(self, rows: int, wanted: int) -> None:
-        """Before a forward of so many rows, of which so many want logits."""
+        """Prepare for a forward of so many rows, of which `wanted` want logits."""
         shows = self._shows and (ours.states or wanted == rows)
         native.llama_set_embeddings(self.handle, shows)  # which may make outputs of all rows
         self._rows, self._outputs = rows, wanted if shows else 0
 
     def hide(self) -> None:
-        """Before a forward that shows nothing."""
+        """Prepare for a forward that shows no vectors."""
         native.llama_set_embeddings(self.handle, False)
         self._rows = self._outputs = 0
 
     def show(self) -> bool:
-        """Begin to show states. Returns whether that works: never of a model that embeds."""
+        """Begin to show states. Returns whether that works: it does not with embedding models."""
         pooling = native.llama_pooling_type(self.handle)
         able = ours.states or not self._model.has_state
         self._shows = pooling == native.LLAMA_POOLING_TYPE_NONE and able
         return self._shows
 
     def tap(self, taps: Taps) -> bool:
-        """Leave this of every later forward, if there are such layers; whether so."""
+        """Leave these taps with every later forward; returns whether model and build can."""
         layers = range(1, self._model.n_layer)  # the first one's input is no state
         if not ours.states or not taps.vectors or not all(each in layers for each in taps.layers):
             return False
@@ -107,7 +108,7 @@ class Vectors:
     def _features(self) -> Floats | None:
         """Taps of all rows of the latest forward, (rows, `Taps.vectors` * width): a copy.
 
-        None without taps, and where the model's graph does not name what they are of.
+        None without taps, and where the model's graph does not name the tapped tensors.
         """
         if not self._taps.vectors or not self._rows:
             return None
@@ -132,9 +133,9 @@ class VectorContext:
 
     @property
     def handle(self) -> Any:
-        """The native context, until memory grows: for one beside it that uses its weights."""
+        """The native context, for another one that uses its weights; replaced when memory grows."""
         return self._vectors.handle
 
     def show(self) -> bool:
-        """From now on forwards show states; whether so (`Vectors`)."""
+        """Show states with forwards from now on; returns whether that works (`Vectors`)."""
         return self._vectors.show()

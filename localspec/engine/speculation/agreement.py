@@ -1,4 +1,4 @@
-"""How far a draft, or what a client predicted, was what the target said. Pure."""
+"""How far a draft, or a client's prediction, agrees with the committed tokens. Pure."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from localspec.types import PREDICTION, Draft, Token
 
 
 def predicted(chains: Sequence[Draft], committed: Sequence[Token]) -> int:
-    """How many of these tokens a prediction told, up to the first that was different."""
+    """How many committed tokens the client's prediction had right, up to the first difference."""
     told = (
         chain.signals[: agreement(chain, committed)]
         for chain in chains
@@ -19,5 +19,5 @@ def predicted(chains: Sequence[Draft], committed: Sequence[Token]) -> int:
 
 
 def agreement(draft: Draft, committed: Sequence[Token]) -> int:
-    """How many nodes of a draft are what the target said, an end of generation included."""
+    """How many nodes of a draft agree with the committed tokens, an end of generation included."""
     return len(trees.path(draft, committed))

@@ -19,7 +19,7 @@ from localspec.types import Draft, Token
 class Prepared:
     """A session's plan for the next round, made while the forward of this one runs.
 
-    For the case that this round commits `foretold`; None holds for whatever comes. `view` is the
+    It is for the case that this round commits `foretold`; None means any outcome. `view` is the
     session as it will be then.
     """
 
@@ -29,7 +29,7 @@ class Prepared:
     plan: Plan
 
     def holds(self, outcome: Outcome) -> bool:
-        """Whether the round went as it was prepared for."""
+        """Whether the plan fits the outcome of the round."""
         came = self.foretold in {None, tuple(outcome.advance.tokens)}
         return came and not self.session.carried and not self.session.undone
 
@@ -37,17 +37,18 @@ class Prepared:
 class Asking:
     """Decides when the drafters of one engine are asked. Engine's thread, engine lifetime.
 
-    To ask takes host time, which a fast device spends idle, and most often nothing comes of it.
-    So the next round of a session alone is planned while the forward of this one runs, which costs
-    nothing there: a copy for the case that all of the draft is accepted and the copy goes on, and a
-    neural source for any other. A session that drafts nothing is calm and only looked at. A copy so
+    Asking takes host time, in which a fast device is idle, and most often no draft comes of it. So
+    if there is only one session, its next round is planned while the forward of this one runs,
+    where that costs nothing. The plan has a copy, for the case that all of the draft is accepted
+    and the copy has the bonus token right, or else a neural source, for any outcome. A session that
+    drafts nothing is calm: its drafters are only looked at during the forward, so that a copy
     begins one token late.
 
-    Drafters are asked before a forward behind a draft whose next round is not prepared, and where
-    one of several sessions wants to draft; that is seldom done where asking has not repaid itself
+    Drafters are asked before a forward where the round before had a draft and prepared no plan, and
+    where one of several sessions wants to draft. They seldom are where asking has not repaid itself
     lately (`Policy.asks`).
 
-    That is for backends that wait (`engine/waiting.py`); on others every round asks.
+    All this is for backends that wait (`engine/waiting.py`); on others every round asks.
     """
 
     def __init__(self, drafting: Drafting) -> None:
@@ -62,7 +63,7 @@ class Asking:
 
     @property
     def calm(self) -> bool:
-        """Whether nothing was asked in this round, and its sessions are still to be looked at."""
+        """Whether no drafter was asked in this round and its sessions are still to be looked at."""
         return self._unseen is not None
 
     def proposals(
@@ -91,24 +92,24 @@ class Asking:
         return self._drafting.carried_out([session], [prepared.view], [plan], 0)
 
     def expect(self, proposals: Proposals, shares: Sequence[Share]) -> None:
-        """Before the forward of these drafts, which has these shares."""
+        """Note the draft of the next forward and its share of rows, if there is one session."""
         if len(proposals.sessions) == len(shares) == 1:
             self._running = proposals, proposals.drafts[0].head(shares[0].nodes)
 
     def look(self) -> None:
-        """Look at calm sessions, if that was not done in this round. Touches no backend."""
+        """Ask the free drafters of calm sessions, once in this round. Touches no backend."""
         if self._unseen is None:
             return
         (proposals, other_rows, before), self._unseen = self._unseen, None
         views = [self._drafting.view(each, *self._bounds) for each in proposals.sessions]
         proposals.views.extend(views)
-        if len(views) > 1 or _constrained(proposals.sessions[0]):  # they are not prepared
+        if len(views) > 1 or _constrained(proposals.sessions[0]):  # no plan is made for these
             seen = [replace(view, decision=Decision()) for view in views]
             plans = self._drafting.policy.plan(seen, other_rows, before)
             self._wanted = any(plan.extend for plan in plans)
 
     def plan_ahead(self) -> None:
-        """Look, and plan the next round of a session alone, while the forward runs."""
+        """Look at calm sessions, and plan a single session's next round, while the forward runs."""
         self.look()
         running, self._running = self._running, None
         if running is None:
@@ -118,7 +119,7 @@ class Asking:
         if draft.trunk() is not draft or _constrained(session):
             return
         session.tell()
-        if self._was_prepared:  # the session as it is, instead of as it would be
+        if self._was_prepared:  # its view was a forecast; now the session is known
             fresh = self._drafting.view(session, *self._bounds)
             view = proposals.views[0] = replace(fresh, decision=view.decision)
         used = len(draft) + 1
@@ -147,7 +148,7 @@ class Asking:
         if draft:
             chains = tuple(self._drafting.free(session, draft, later.budget + 1)[0])
         longest = max(chains, key=len, default=Draft())
-        if len(longest) < 2:  # noqa: PLR2004 - the bonus token, and one behind it
+        if len(longest) < 2:  # noqa: PLR2004 - the bonus token, and one after it
             return False
         first = longest.tokens[0]
         free = tuple(_rest(chain) for chain in chains if chain.tokens[0] == first)
@@ -168,13 +169,13 @@ class Asking:
             self._prepared = Prepared(session, None, later, plan)
 
     def drop(self) -> None:
-        """There was no forward: a session that was to be looked at may be gone by the next."""
+        """Forget all preparations: there was no forward, and sessions may be gone by the next."""
         self._unseen = self._running = self._prepared = self._next = None
 
     def settle(
         self, proposals: Proposals, outcomes: Mapping[Session, Outcome], *, waits: bool
     ) -> None:
-        """Keep what was prepared for what came; and who is calm where the backend `waits`."""
+        """Keep the plan if it fits the outcome; where the backend `waits`, note calm sessions."""
         self._calm.clear()
         for session, view in zip(proposals.sessions, proposals.views, strict=True) if waits else ():
             outcome = outcomes.get(session)
@@ -191,7 +192,7 @@ class Asking:
                 self._calm.add(session)
 
     def _suggests(self, proposals: Proposals, view: View, outcome: Outcome) -> bool:
-        """Whether drafters may have something to say that no plan knows of."""
+        """Whether drafters may have a draft that no plan has considered."""
         weighed = self._weighed and bool(proposals.drafted)
         drafts = bool(outcome.advance.session.carried) or (bool(outcome.draft) and not weighed)
         foretold = any(chain.tokens[:1] == tuple(outcome.advance.tokens[:1]) for chain in view.free)
@@ -199,7 +200,7 @@ class Asking:
 
 
 def _constrained(session: Session) -> bool:
-    """Whether a grammar bounds what may be drafted, behind tokens that are not known yet."""
+    """Whether a grammar bounds drafts, so that none can be planned after tokens still unknown."""
     return isinstance(session.sampler.constraint, Masks)
 
 

@@ -1,9 +1,9 @@
-"""A draft model drafts on behind "all accepted" while the target verifies (pipelined drafting).
+"""A draft model continues its draft while the target verifies it (pipelined drafting).
 
-The first token of a continuation is the guess of the bonus token. Where the target agrees with all
-of the draft and with that guess, the rest is carried into the next round, which need not draft it;
-otherwise it is forgotten, and the draft model's memory goes back as after any rejected draft. What
-becomes text is the target's word either way.
+It drafts as if the whole draft were accepted; its first token is a guess of the bonus token. If the
+target agrees with all of the draft and with that guess, the other tokens are carried into the next
+round, which need not draft them. Otherwise they are forgotten, and the draft model's memory goes
+back as after any rejected draft. Either way the target alone decides the text.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _NONE = Draft()
 
 @dataclass(frozen=True, slots=True)
 class ContinuedDraft:
-    """A session whose draft may be continued: its view, and what is verified of the draft."""
+    """A session whose draft may be continued; `base` is the part of the draft to be verified."""
 
     session: Session
     view: View
@@ -36,7 +36,7 @@ class Continuation:
 
     Args:
         drafting: Has the drafters.
-        overlap: Decides whether and how far.
+        overlap: Decides whether drafts are continued, and how far.
         clock: Seconds, monotonic.
     """
 
@@ -47,9 +47,9 @@ class Continuation:
         self.running = False
         """Whether a forward of the target runs beside this thread."""
         self.late = 0.0
-        """Seconds that the latest round's forward was over before this thread asked for it."""
+        """Seconds from the end of the latest forward until this thread asked for its result."""
         self.ran = False
-        """Whether anything was drafted beside it."""
+        """Whether drafts were continued beside the latest forward."""
 
     def decode(
         self,
@@ -145,9 +145,10 @@ class Continuation:
 
 
 def _continues(name: str, each: ContinuedDraft) -> bool:
-    """Whether a source may draft behind what is verified of this session.
+    """Whether a source may continue this session's draft.
 
-    Only what is exact whatever was drawn before: under coupled noise, which belongs to places.
+    Only under coupled verification: its noise belongs to positions, so it is exact whatever was
+    drafted before.
     """
     return (
         name in each.session.drafters

@@ -72,7 +72,7 @@ class Drafting:
         self._n_vocab = n_vocab
         self._max_draft = max_draft
         self.trees = False
-        """Whether a draft may be a tree, where its noise allows one."""
+        """Whether a draft may be a tree, where it is verified by the coupled rule."""
         self._clock = clock
 
     def open(self, session: Session) -> None:
@@ -97,7 +97,7 @@ class Drafting:
             self.commit(session, request.so_far)
 
     def open_again(self, session: Session) -> None:
-        """Open a session's drafters anew, by its text, which is another one now."""
+        """Open a session's drafters anew with its text, of which a shift has forgotten a part."""
         self.close(session)
         names, session.drafters = list(session.drafters), {}
         for name in names:
@@ -107,9 +107,9 @@ class Drafting:
                 )
 
     def read_on(self, sessions: Sequence[Session]) -> None:
-        """Let free drafters read what they still have to, the oldest session first; a bounded part.
+        """Let free drafters read a bounded part of what is pending, the oldest session first.
 
-        Once in every step, so that no session waits for the index of another one's long text.
+        Called once in every step: no session waits for all of another one's long text to be read.
         """
         left = INDEXED
         for name, drafter in self._indexing.items():
@@ -125,7 +125,7 @@ class Drafting:
     ) -> None:
         """Tell a session's drafters which tokens have become part of its text.
 
-        And of which `state` the last one came, where that was looked at.
+        `state` is the one that the last token came of, if the target shows states.
         """
         for name, opened in list(session.drafters.items()):
             with self._optional(name, [session]):
@@ -145,7 +145,7 @@ class Drafting:
                 feed(opened, start, features)
 
     def close(self, session: Session) -> None:
-        """The session is over for its drafters."""
+        """Tell a session's drafters what they have not been told, and close them."""
         session.tell()
         for opened in session.drafters.values():
             _close_quietly(opened)
@@ -162,14 +162,14 @@ class Drafting:
         before: int,
         spare: int,
     ) -> Proposals:
-        """One draft per session, cut to what is worth verifying and never short of what was drawn.
+        """One draft per session, cut to what is worth verifying; drawn nodes are never cut.
 
         Args:
             sessions: Those that decode in this step.
             context: Tokens that one session may hold.
             other_rows: Rows of prefill that share the decode.
             before: Rows of the target's latest forward.
-            spare: Nodes that there are cells for, beside the tokens of each session.
+            spare: Nodes of each session for which there are cells.
         """
         began = self._clock()
         views = [self.view(session, context, spare) for session in sessions]
@@ -186,7 +186,7 @@ class Drafting:
     def carried_out(
         self, sessions: list[Session], views: list[View], plans: Sequence[Plan], other_rows: int
     ) -> Proposals:
-        """The drafts of these plans, as `propose` makes them."""
+        """The drafts that these plans ask for, as `propose` returns them."""
         drafts = [plan.base for plan in plans]
         drafted = []
         asked_seconds = 0.0
@@ -242,9 +242,10 @@ class Drafting:
     def _extend(
         self, name: str, sessions: list[Session], plans: list[Plan]
     ) -> tuple[list[Draft], Drafted, float]:
-        """The extension of the plans' bases by one source, all sessions together, and its cost.
+        """Extend the plans' bases by one source, for all sessions together.
 
-        And the seconds in which others were asked for guesses.
+        Returns the extensions, what they cost, and the seconds in which free drafters were asked
+        for guesses.
         """
         guesses = [
             Guesses(partial(self.free, session, beside=name), plan)
@@ -293,7 +294,8 @@ class Drafting:
     ) -> tuple[list[Draft], dict[str, float]]:
         """The chains that the session's free drafters expect after `prefix`.
 
-        And the seconds that those took which take a while; `beside` reads it along.
+        Also returns the seconds of those drafters that take a while. `beside` is the neural drafter
+        that reads the chains along, if any.
         """
         drafts: list[Draft] = []
         asked: dict[str, float] = {}
@@ -345,10 +347,10 @@ class Drafting:
         )
 
     def budget(self, session: Session, context: int, spare: int, ahead: int = 0) -> int:
-        """How many nodes may be drafted for a session that is so many tokens `ahead`."""
+        """How many nodes may be drafted for a session once it has `ahead` more tokens."""
         wish = session.request.speculation
         most = self._max_draft if wish.max_draft is None else wish.max_draft
-        if session.undone:  # a draft behind that could make it even more
+        if session.undone:  # a rejected draft could add to it
             most = 0
         room = context - len(session.tokens) - 1  # the bonus needs a place too
         masks = session.sampler.constraint
@@ -364,10 +366,10 @@ class Drafting:
         return Neural(name, opened.pending, before, _skipped(opened), stepwise=stepwise)
 
     def ask(self, name: str, requests: list[DraftRequest], sessions: list[Session]) -> list[Draft]:
-        """Ask a drafter; one that fails or lies costs a session that drafter, nothing else.
+        """Ask a drafter; a session loses one that fails or gives nonsense, and nothing else.
 
-        It may have failed over one session's sampler or grammar: asked for each alone, it is left
-        out where it fails again.
+        The cause may be one session's sampler or grammar. So a drafter that fails for several
+        sessions is asked for each alone, and left out only where it fails again.
         """
         if len(requests) == 1:
             with self._optional(name, sessions):
@@ -382,7 +384,7 @@ class Drafting:
 
     @contextmanager
     def _optional(self, name: str, sessions: list[Session]) -> Iterator[None]:
-        """A drafter is optional whatever is wrong with it: one that fails here is left out."""
+        """Run the block; these sessions go on without the drafter if it raises anything."""
         try:
             yield
         except Exception:  # noqa: BLE001
@@ -392,7 +394,7 @@ class Drafting:
                     _close_quietly(opened)
 
     def _unread(self, name: str, requests: list[DraftRequest], sessions: list[Session]) -> int:
-        """Tokens of these texts that a drafter has not read, as far as it knows."""
+        """Tokens of these sessions' texts that a drafter has not read, as it reports them."""
         unread = 0
         for request, session in zip(requests, sessions, strict=True):
             with self._optional(name, [session]):
@@ -419,20 +421,20 @@ class Drafting:
 
 
 def _coupled_only(drafter: Drafter) -> bool:
-    """Whether coupled noise alone verifies its drafts, as of a draft model with other tokens."""
+    """Whether only the coupled rule can verify its drafts, as with another tokenizer."""
     return bool(getattr(drafter, "coupled_only", None))
 
 
 def indexed(drafter: Drafter, opened: DraftSession) -> Iterator[None]:
-    """A free drafter reads all that it still has to; yields after each bounded part."""
+    """Let a free drafter read all that is pending; yields after each bounded part."""
     while drafter.free and isinstance(drafter, Reading) and drafter.read(opened, INDEXED):
         yield
 
 
 def _skipped(opened: DraftSession) -> int | None:
-    """Tokens that a `Skipping` one does without; None where it has to know them all.
+    """Tokens that a `Skipping` drafter has left out; None for one that has to read them all.
 
-    By the attribute: asked three times a round, isinstance of a protocol takes 15 us.
+    Found by attribute: this is asked three times a round, and isinstance of a protocol takes 15 us.
     """
     return getattr(opened, "skipped", None)
 

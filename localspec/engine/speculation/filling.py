@@ -1,4 +1,4 @@
-"""Drafters that add nodes where a forward has rows anyway, and hear what the target says there."""
+"""Drafters that add nodes in rows that are paid anyway, and learn what the target says there."""
 
 from __future__ import annotations
 
@@ -11,9 +11,10 @@ from localspec.types import Draft, DraftSession, Token
 
 
 class TargetGuess(NamedTuple):
-    """The target's likeliest token for a place, the text's next one being 0, and what it follows.
+    """The target's likeliest `token` after a rejected `node`.
 
-    That is a node which did not become text, and the token before it.
+    `before` is the token before the node. `place` is where `token` would stand, counted from 0 for
+    the text's next token.
     """
 
     place: int
@@ -26,14 +27,14 @@ class Filling(DraftSession, Protocol):
     """A drafter's memory of a request that can add nodes where a forward has rows to spare."""
 
     def fill(self, prefix: Sequence[Token], count: int) -> Draft:
-        """A chain of at most so many nodes behind the text and `prefix`."""
+        """A chain of at most `count` nodes after the text and `prefix`."""
 
     def see(self, rejected: Iterable[TargetGuess]) -> None:
-        """Hear what the target says behind nodes that did not become text. Before `commit`."""
+        """Take the target's tokens after rejected nodes. Called before `commit`."""
 
 
 def filling(opened: Mapping[str, DraftSession]) -> tuple[str, Filling] | None:
-    """The drafter of a request that fills rows, and its name. By the attribute, as for `watch`."""
+    """The name and session of the drafter that fills rows; found by attribute, as for `watch`."""
     for name, each in opened.items():
         if hasattr(each, "fill"):
             return name, cast("Filling", each)
@@ -41,7 +42,7 @@ def filling(opened: Mapping[str, DraftSession]) -> tuple[str, Filling] | None:
 
 
 def filled(draft: Draft, opened: Filling, count: int) -> Draft:
-    """A draft with so many nodes more behind the end of its trunk."""
+    """A draft with up to `count` more nodes after the end of its trunk."""
     trunk = draft.trunk()
     return trees.grafted(draft, trunk.then(opened.fill(trunk.tokens, count)))
 
@@ -49,7 +50,7 @@ def filled(draft: Draft, opened: Filling, count: int) -> Draft:
 def rejected(
     draft: Draft, accepted: Sequence[int], last: Token, rows: Sequence[BlockMax]
 ) -> Iterator[TargetGuess]:
-    """Words of the target behind rejected nodes, by rows behind the `last` token and each node."""
+    """The target's tokens after rejected nodes; `rows` follow the `last` token and each node."""
     kept = {*accepted}
     for node, depth in enumerate(trees.depths(draft.parents)):
         if node not in kept:

@@ -1,4 +1,4 @@
-"""The tokens that free drafters expect while another one drafts, which reads them along."""
+"""Guesses of free drafters, which a neural drafter reads along in its own forwards."""
 
 from __future__ import annotations
 
@@ -8,15 +8,16 @@ from localspec.control.round import Plan
 from localspec.types import Draft, Token
 
 _GUESSED = 8
-"""Tokens guessed for one forward at most: the next forward asks again, knowing more."""
+"""The most tokens guessed for one forward: the next forward asks again, with more known."""
 
 
 class Guesses:
-    """The tokens that free drafters expect while another one drafts and reads them along.
+    """The tokens that free drafters expect, for a neural drafter that reads them along.
 
     Args:
-        expected: Their drafts after a prefix, of so many nodes at most, and what asking took.
-        plan: What the other one was told.
+        expected: Gives the free drafters' drafts after a prefix, of at most so many nodes each, and
+            the seconds of those that take a while.
+        plan: The plan that the neural drafter carries out.
     """
 
     def __init__(
@@ -28,7 +29,7 @@ class Guesses:
         self.asked_seconds = 0.0
 
     def __call__(self, nodes: Draft) -> Sequence[Token]:
-        """Those expected behind `nodes`."""
+        """The tokens expected after `nodes`, as many as it pays to read along."""
         self.asked += 1
         plan = self._plan
         room = min(plan.budget - len(nodes) - 1, _GUESSED)

@@ -1,11 +1,12 @@
-"""A draft head: the token after next, by one linear map of what the target has just computed.
+"""A draft head: it predicts the token after next by one linear map of the target's state.
 
-With the state behind a row's logits comes the token that followed it. Two matrices make of both
-what the next state may be, and the target's own output rows make tokens of that: one forward of a
-layer without attention. What it expects may be given to it again, for the token behind (Ankner et
-al., 2024, "Hydra: Sequentially-Dependent Draft Heads for Medusa Decoding", of which this is the
-plainest one: linear, and the same map at every depth). Of the vocabulary it knows a few thousand
-words, since a row for each would take longer than all the rest.
+Its inputs are the state from which a row's logits were computed, and the token that came of them.
+Two matrices make an estimate of the next state from both, and the target's own output rows turn
+that into logits. This costs as much as one layer without attention. The head can be given its own
+prediction, for the token after that (Ankner et al., 2024, "Hydra: Sequentially-Dependent Draft
+Heads for Medusa Decoding", of which this is the plainest one: linear, and the same map at every
+depth). It knows a few thousand words of the vocabulary, since a row for each token would take
+longer than all the rest.
 
 Numbers only: `worker/heads.py` reads files, `worker/train_head.py` makes weights.
 """
@@ -25,20 +26,20 @@ from localspec.engine.speculation.states import Prediction
 from localspec.types import Floats, Token
 
 _MOST_THREADS = 4
-"""More wait for each other as long as they compute: a head is a few megabytes."""
+"""More threads would wait for each other as long as they compute: a head has few megabytes."""
 
 
 def threads(*, beside_target: bool) -> int:
-    """How many threads a head is worth: one beside a target whose own threads are everywhere."""
+    """How many threads a head gets: one beside a target, whose threads take every core."""
     return 1 if beside_target else min(_MOST_THREADS, performance_cores())
 
 
 class HeadMaps(NamedTuple):
     """The learned maps of a target with states of `width` numbers.
 
-    `state` and `token` are matrices (width, width) in Q4_0, of the state behind the logits and of
-    the embedding of the token that came; `bias` float32 (width,) is added. `words` int32 (n,) are
-    the tokens that may be foretold.
+    `state` and `token` are matrices (width, width) in Q4_0, for the state and for the embedding of
+    the token that came of it; `bias` float32 (width,) is added. `words` int32 (n,) are the tokens
+    that can be predicted.
     """
 
     state: Stored
@@ -52,8 +53,8 @@ class Head:
 
     Args:
         products: ggml's CPU library.
-        maps: What was learned.
-        embedding: The target's token embeddings, which are used where they lie.
+        maps: The learned maps.
+        embedding: The target's token embeddings, which are used in place and not copied.
         output: Its output matrix, or the embeddings where it has none of its own. Read once.
     """
 
@@ -77,7 +78,7 @@ class Head:
         self._lay(maps.bias, embedding)
 
     def _lay(self, bias: Floats, embedding: Stored) -> None:
-        """The graph, once and for all: what changes are a state and a token."""
+        """Build the graph once; only its inputs, a state and a token, change later."""
         products, base = self._products, self._base
         by_state, by_token, by_word = (each.tensor for each in self._weights)
         self._context = context = products.context()
@@ -100,7 +101,7 @@ class Head:
         self._found = products.view(said, len(self.words)), products.view(next_state, self.width)
 
     def predict(self, state: Floats, token: Token) -> Prediction:
-        """The token predicted behind `token`, which came of `state` float32 (width,)."""
+        """The token predicted after `token`, which came of `state` float32 (width,)."""
         before, came = self._given
         before[:], came[0] = state, token
         self._products.compute(self._graph)

@@ -1,8 +1,9 @@
-"""Trains a feature head: the next state from this one and the token that came.
+"""Trains a feature head, which predicts the next state from a state and the token that came of it.
 
-First by least squares, then so that the target's own output rows say of it what the target said:
-cross-entropy, by Adam (Kingma and Ba, 2015). Numbers only, in numpy; some minutes for a target with
-states of 1536 numbers and a hundred thousand tokens.
+First least squares fit the next state. Then Adam (Kingma and Ba, 2015) lowers the cross-entropy of
+the tokens that the target said, by the logits that its own output rows make of the predicted state.
+Numbers only, in numpy; some minutes for a target with states of 1536 numbers and a hundred thousand
+tokens.
 """
 
 from __future__ import annotations
@@ -18,12 +19,12 @@ from localspec.types import Floats
 _CHUNK = 4096
 _BATCH = 256
 _PENALTY = 1e-3
-"""Of least squares, relative to the number of tokens."""
+"""The ridge penalty of least squares, relative to the number of tokens."""
 _RATE = 2e-4
 _WARMING = 0.1
-"""The part of all batches over which the rate rises."""
+"""The part of all steps over which the rate rises."""
 _DROPPED = 0.1
-"""Of all inputs, at random: without that it learns the texts by heart."""
+"""The part of inputs that is dropped at random: without dropout the head overfits its texts."""
 _DECAY = 0.05
 _NORM = 1.0
 """Longer gradients are shortened to this."""
@@ -33,9 +34,9 @@ _EPSILON = 1e-8
 
 @dataclass(frozen=True, slots=True)
 class TrainingText:
-    """Texts that a target wrote: at every place what it computed, what came of it, what it said.
+    """Texts that a target wrote: its state at every place, the token that came, the likeliest one.
 
-    states: (places, width) behind the logits of a place.
+    states: (places, width), from which the logits of a place were computed.
     came: (places,) the row of `embeddings` of the token that came.
     said: (places,) the row of `output` of the target's likeliest token; -1 where there is none.
     known: (n,) places that are not the last of their text.
@@ -51,7 +52,7 @@ class TrainingText:
     output: Floats
 
     def features(self, places: NDArray[np.int64], scales: tuple[float, float]) -> Floats:
-        """(chosen, 2 width + 1) of state and token, of size one, and a one."""
+        """Inputs (places, 2 width + 1): state and embedding, scaled to about 1, and a one."""
         states = self.states[places].astype(np.float32) * np.float32(scales[0])
         tokens = self.embeddings[self.came[places]] * np.float32(scales[1])
         return np.concatenate([states, tokens, np.ones((len(states), 1), np.float32)], axis=1)
@@ -73,7 +74,7 @@ def learned(
     seed: int = 0,
     on_progress: Callable[[float], None] = lambda _fraction: None,
 ) -> LearnedMaps:
-    """The maps of a lesson, gone through so often after least squares."""
+    """The maps learned from a lesson: by least squares, then by `epochs` passes of Adam."""
     scales = _scale(lesson.states[:_CHUNK]), _scale(lesson.embeddings)
     weights = _squares(lesson, scales)
     random = np.random.default_rng(seed)
@@ -118,7 +119,7 @@ def _batches(
 
 
 def _gradient(features: Floats, weights: Floats, output: Floats, said: NDArray[np.int64]) -> Floats:
-    """Of the mean cross-entropy, by the weights."""
+    """The gradient of the mean cross-entropy with respect to the weights."""
     logits = features @ weights @ output.T
     logits -= logits.max(axis=1, keepdims=True)
     np.exp(logits, out=logits)
@@ -129,7 +130,7 @@ def _gradient(features: Floats, weights: Floats, output: Floats, said: NDArray[n
 
 @dataclass(slots=True)
 class _Adam:
-    """Weights on their way down, over so many steps; the rate rises first and falls then."""
+    """Adam over so many `steps`; its rate first rises and then falls."""
 
     weights: Floats
     steps: int
@@ -142,11 +143,11 @@ class _Adam:
 
     @property
     def done(self) -> float:
-        """The part of all steps that was made."""
+        """The part of all steps that has been made."""
         return self._count / self.steps
 
     def step(self, gradient: Floats) -> None:
-        """Go down a bit."""
+        """Make one step along this gradient."""
         gradient *= min(1.0, _NORM / (float(np.linalg.norm(gradient)) + _EPSILON))
         done = self.done
         rising, falling = done / _WARMING, (1 + np.cos(np.pi * (done - _WARMING))) / 2

@@ -1,4 +1,4 @@
-"""Times the masks of a grammar, and bounds a draft's nodes by that."""
+"""Times the masks of a grammar, and bounds the nodes of a draft by these times."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from numpy.typing import NDArray
 from localspec.types import Constraint, Token
 
 STEP_SECONDS = 0.05
-"""Of masks for one session's draft in one step: beyond that others would wait for them."""
+"""The most seconds for masks of one session's draft in a step, as other sessions wait for them."""
 
 _LATEST = 8
-"""Masks that the moving average remembers: a grammar is dear in some places only."""
+"""Masks in the moving average of their times: a grammar is slow in some places only."""
 
 
 class Masks:
-    """A constraint with a watch on it. Request lifetime; implements `types.Constraint`.
+    """A constraint whose masks are timed. Request lifetime; implements `types.Constraint`.
 
     Args:
         inner: The grammar.
@@ -31,7 +31,7 @@ class Masks:
 
     @property
     def nodes(self) -> int:
-        """How long a draft may be: each node wants a mask when it is drawn and one when judged."""
+        """The most nodes of a draft: each needs a mask when it is drafted and one when verified."""
         return int(min(STEP_SECONDS / max(self._seconds, 1e-6) / 2, 1 << 16))
 
     def mask(self, path: Sequence[Token]) -> NDArray[np.bool_] | None:

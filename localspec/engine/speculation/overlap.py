@@ -1,4 +1,4 @@
-"""Overlaps drafting with the forward: plans, and what a draft model drafts behind a draft."""
+"""Overlaps drafting with the forward: by planning the next round, and by continuing drafts."""
 
 from __future__ import annotations
 
@@ -16,10 +16,11 @@ from localspec.types import Backend, ForwardOutput, Row
 
 
 class OverlappedDrafting:
-    """Asks drafters before a forward or beside it (`asking.py`), on backends that wait.
+    """Asks drafters before a forward or, on backends that wait, beside it (`asking.py`).
 
     With `overlap` drafts are continued while the target verifies them (`continuation.py`), on any
-    backend. Engine lifetime. `meanwhile` is called on the engine's thread while a device computes.
+    backend. Engine lifetime. `meanwhile` is called on the engine's thread while a forward runs
+    beside it.
     """
 
     def __init__(
@@ -40,7 +41,7 @@ class OverlappedDrafting:
     def expect(
         self, proposals: Proposals, sessions: Sequence[Session], shares: Sequence[Share]
     ) -> None:
-        """Before the forward of these drafts, as far as these sessions have a share in it."""
+        """Note the drafts of the next forward, and the shares that these sessions have in it."""
         self._asking.expect(proposals, shares)
         if self._continuation is None or self._asking.calm:
             return
@@ -54,19 +55,19 @@ class OverlappedDrafting:
         ]
 
     def decode(self, target: Backend, rows: Sequence[Row]) -> ForwardOutput:
-        """A forward of the target. Raises what that raises."""
+        """Run a forward of the target, and continue drafts beside it. Raises what it raises."""
         if self._continuation is None:
             return target.decode(rows)
         return self._continuation.decode(target, rows, self._bases, self._meanwhile)
 
     def use_time(self) -> None:
-        """A device's forward is on its way: `meanwhile`, unless that runs beside it anyway."""
+        """Call `meanwhile` during a device's forward, unless a continuation has called it."""
         if self._continuation is None or not self._continuation.running:
             self._meanwhile()
 
     @property
     def late(self) -> float:
-        """Seconds of the latest forward in which it was over, and a draft was still continued."""
+        """Seconds for which a draft was still continued after the latest forward was over."""
         return self._continuation.late if self._continuation else 0.0
 
     @property
@@ -75,14 +76,14 @@ class OverlappedDrafting:
         return self._continuation is not None and self._continuation.ran
 
     def drop(self) -> None:
-        """There was no forward: a session that was to be looked at may be gone by the next."""
+        """Forget all preparations: there was no forward, and sessions may be gone by the next."""
         self._asking.drop()
         self._bases = []
 
     def settle(
         self, proposals: Proposals, outcomes: Mapping[Session, Outcome], *, waits: bool
     ) -> None:
-        """Keep what was continued and prepared for the next round."""
+        """Keep the continuations and the plan that fit the outcomes, for the next round."""
         self._bases = []
         if self._continuation is not None:
             self._continuation.settle(outcomes)

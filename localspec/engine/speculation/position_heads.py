@@ -1,9 +1,9 @@
 """Draft heads for one position each: Medusa's, and Hydra's, which also read the tokens between.
 
-Each is some residual blocks, x + silu(W x + b), and output rows of its own. The head of position i
-says the token i places behind the next one. Medusa's (Cai et al., 2024) all look at the target's
-state alone; Hydra's (Ankner et al., 2024) at the state and at the i + 1 tokens since, so a later
-head knows what the earlier ones said.
+A head has some residual blocks, x + silu(W x + b), and output rows of its own. The head of position
+i, counted from 0, predicts the token i + 1 places after the one that came of the state. Medusa's
+heads (Cai et al., 2024) all read the target's state alone. Hydra's (Ankner et al., 2024) read the
+state and the i + 1 tokens since, so a later head knows what the earlier ones predicted.
 
 Numbers only, as in `head.py`: `worker/heads.py` reads files, `worker/convert_head.py` makes them.
 """
@@ -22,7 +22,7 @@ from localspec.engine.speculation.states import Prediction
 from localspec.types import Floats, Token
 
 MOST_POSITIONS = 16
-"""Published heads have three to five, and nothing so far ahead is ever accepted."""
+"""Published heads have three to five, and no token this far ahead is ever accepted."""
 
 
 class Linear(NamedTuple):
@@ -56,9 +56,9 @@ class PositionHeads:
 
     Args:
         products: ggml's CPU library.
-        positions: The heads in order; they foretell as many tokens.
+        positions: The heads in order; each predicts one token.
         words: The token of each output row.
-        embedding: The target's token embeddings, which are used where they lie.
+        embedding: The target's token embeddings, which are used in place and not copied.
     """
 
     def __init__(
@@ -79,7 +79,7 @@ class PositionHeads:
         self.sentence = f"{kind} heads for {self.depth} positions"
 
     def _lay(self, place: int, head: Position) -> _Graph:
-        """The graph of one head, once and for all: what changes are states and a token."""
+        """Build the graph of one head once; only its inputs, states and a token, change later."""
         products, base = self._products, self._products.base
         context = products.context()
         biases: list[tuple[Any, Floats]] = []
@@ -125,10 +125,10 @@ class PositionHeads:
         )
 
     def predict(self, state: Floats, token: Token) -> Prediction:
-        """The token predicted behind `token`.
+        """The token predicted after `token`.
 
         `state` float32 is the target's (width,) for the first position; for each further one it
-        is what the prediction before left, one width longer.
+        is the `state` of the prediction before, which is longer by one width.
         """
         place = len(state) // self.width - 1
         graph = self._graphs[place]

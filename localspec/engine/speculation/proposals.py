@@ -22,5 +22,5 @@ class Proposals:
 
     @property
     def seconds(self) -> float:
-        """Time spent in drafters that are not free, or take a while nevertheless."""
+        """Seconds spent in drafters that are not free, and in free ones that take a while."""
         return sum(drafted.seconds for drafted in self.drafted) + self.asked_seconds

@@ -1,4 +1,4 @@
-"""States of the target: who drafts from what its logits are made of."""
+"""Drafting from the target's states, the hidden vectors from which its logits are computed."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from localspec.types import DraftSession, Floats, Token
 
 
 class Prediction(NamedTuple):
-    """The likeliest token with its probability among the words, and the state that it comes of.
+    """A head's likeliest token, its probability among the head's words, and the predicted state.
 
-    `state` float32 (width,) is a copy.
+    `state` float32 (width,), from which the token came, is a copy.
     """
 
     token: Token
@@ -20,21 +20,18 @@ class Prediction(NamedTuple):
 
 
 class FeatureHead(Protocol):
-    """A draft head: the next state of this one and of a token.
-
-    `depth` is how many tokens it can foretell one behind the other.
-    """
+    """A draft head: it predicts the next state from a state and the token that came of it."""
 
     @property
     def depth(self) -> int:
-        """The most tokens that it predicts one behind the other."""
+        """The most tokens that it can predict one after the other."""
 
     @property
     def sentence(self) -> str:
         """The kind of head, for people."""
 
     def predict(self, state: Floats, token: Token) -> Prediction:
-        """The token predicted behind `token`, which came of `state` float32 (width,)."""
+        """The token predicted after `token`, which came of `state` float32 (width,)."""
 
     def close(self) -> None:
         """Free all of it."""
@@ -44,11 +41,11 @@ class StateDraftSession(DraftSession, Protocol):
     """A drafter's memory of a request that wants to see the target's states."""
 
     def watch(self, state: Floats) -> None:
-        """The state that the last committed token came of, float32 (width,): only lent."""
+        """Take the state that the last committed token came of, float32 (width,): copy to keep."""
 
 
 def feed(opened: DraftSession, start: int, features: Floats) -> None:
-    """Features of the text's tokens from place `start` on, for a session that is `Following`."""
+    """Give a session, if it is `Following`, the features of the text's tokens from `start` on."""
     follow = getattr(opened, "follow", None)
     if follow is not None:
         follow(start, features)

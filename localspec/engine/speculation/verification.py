@@ -68,12 +68,12 @@ class Verification:
         output: ForwardOutput,
         context: int,
     ) -> dict[Session, Outcome]:
-        """The outcome of each session whose tail is decoded; the others only move on.
+        """The outcome of each session whose whole tail was decoded; the others only read on.
 
         Args:
             sessions: Those of the forward, with their `shares` of its rows.
             shares: In the same order.
-            drafts: What was to be verified; its share of rows says how much of it was.
+            drafts: The proposed drafts; the share says how many nodes of each were verified.
             output: Of the forward.
             context: Tokens that one session may hold.
         """
@@ -100,14 +100,14 @@ class Verification:
                 rows = [first_row + at for at in self._kept(share, outcomes.get(session))]
                 feed = partial(self._drafting.feed, session, start, features[rows])
                 if session.untold:
-                    session.untold.append(feed)  # behind what became text
+                    session.untold.append(feed)  # after the drafters are told what became text
                 else:
                     feed()
         return outcomes
 
     @staticmethod
     def _kept(share: Share, outcome: Outcome | None) -> list[int]:
-        """Which of a session's rows are its text now."""
+        """The indices of the session's rows that have become part of its text."""
         nodes = trees.path(outcome.draft, outcome.advance.tokens[:-1]) if outcome else []
         return [*range(share.tail), *(share.tail + node for node in nodes)]
 
