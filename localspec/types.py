@@ -1,6 +1,6 @@
 """The values and protocols of the engine, without llama.cpp, HTTP, text or clocks.
 
-A drafter implements `Drafter` and `DraftSession` (`drafters/`), a target or a draft `Backend`.
+A drafter implements `Drafter` and `DraftSession` (`drafters/`), a target or draft model `Backend`.
 """
 
 from __future__ import annotations
@@ -33,7 +33,8 @@ LOOKAHEAD = "lookahead"
 class SpeculationParams(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A request's wishes for speculation. `auto` lets the router and the controller decide.
 
-    `drafters` None are all, `max_draft` None is no cap; strict `exactness` is given or refused.
+    `drafters` None means all, `max_draft` None no cap. A request whose strict `exactness` cannot be
+    given is refused.
     """
 
     mode: Literal["auto", "off", "always"] = "auto"
@@ -156,8 +157,8 @@ class Verified:
 class Row:
     """One position to decode: `token` at `position` of `slot`, with logits or without.
 
-    It follows the row of its slot that stands `back` rows before it in the same forward, and the
-    first one what the slot holds. It attends to that and to all that this follows.
+    It follows the row of its slot that stands `back` rows before it in the same forward; a slot's
+    first row follows the tokens that the slot holds. It attends to all that it so follows.
     """
 
     token: Token
@@ -174,9 +175,9 @@ def _untapped() -> None:
 class ForwardOutput(NamedTuple):
     """The output of a forward; views, valid until the next one.
 
-    `logits` (rows that want them, n_vocab), and the `states` that these are made of, (as many rows,
-    width), None where they are not shown. `features()` copies what was tapped of all rows, (rows,
-    numbers); it gives None where nothing was.
+    `logits` (rows that want them, n_vocab); `states` (as many rows, width) are the last hidden
+    vectors of which these are made, None where they are not shown. `features()` copies what was
+    tapped of all rows (rows, numbers); it gives None where nothing was tapped.
     """
 
     logits: Floats
@@ -202,14 +203,14 @@ class Backend(Protocol):
         """Forget a slot's tokens from `length` on, and more if it must. Returns how many remain."""
 
     def checkpoint(self, slot: int, *, lasting: bool = False) -> None:
-        """Save the slot's state for `truncate`, until the next call; a lasting one is kept too."""
+        """Save the slot's state for `truncate`, until the next call; a lasting copy stays."""
 
 
 class FedOutput(NamedTuple):
     """The output of a forward whose rows carry vectors; views, valid until the next one.
 
     `logits` (rows that want them, n_vocab), -inf for tokens that the head does not know. `vectors`
-    (rows, width) are what a row behind each would be given.
+    (rows, width) are the inputs of a row behind each.
     """
 
     logits: Floats
@@ -219,7 +220,7 @@ class FedOutput(NamedTuple):
 class FedBackend(Protocol):
     """A head whose rows carry a vector beside their token; `engine/llama/fed.py` implements it.
 
-    A slot holds pairs at positions from 0 up, and leaves none out.
+    A slot holds pairs at positions from 0 up, without gaps.
     """
 
     n_vocab: int
@@ -242,7 +243,7 @@ class FedBackend(Protocol):
 
 @runtime_checkable
 class Sharing(Backend, Protocol):
-    """A backend whose slots share cells; `on_full` is called to free some by `truncate`."""
+    """A backend whose slots share cells; when none is left, `on_full` may truncate some slot."""
 
     on_full: Callable[[], bool]
 
@@ -256,7 +257,7 @@ class Sharing(Backend, Protocol):
 
     @property
     def kv_cells(self) -> int:
-        """Tokens of all slots that have memory now."""
+        """Tokens of all slots for which there is memory now."""
 
 
 @runtime_checkable
@@ -276,7 +277,7 @@ class Branching(Backend, Protocol):
         """Whether a row may follow another one than the row before it."""
 
     def keep(self, slot: int, row: int, length: int) -> int:
-        """As `truncate`; of the slot's rows in the latest forward that one and what it follows."""
+        """As `truncate`; of the slot's latest rows only `row` and those it follows are kept."""
 
 
 READ_ROWS = 256
@@ -285,8 +286,8 @@ because other sessions wait meanwhile."""
 
 
 STEPS = 3
-"""Nodes before its own that a source drafts behind which reads them one by one: what it knows of
-the text is by then too far from what the target knows."""
+"""The longest prefix behind which a source drafts that reads it one token a forward: behind more
+nodes its own vectors are too far from what the target computes."""
 
 
 def _no_guess(_nodes: Draft) -> Sequence[Token]:
@@ -336,7 +337,7 @@ class Proposing(Protocol):
     ) -> tuple[Token, Probs | None]:
         """A draft model's token by its own `logits`, and the law it was drawn from, if it was.
 
-        `recent` are committed tokens before the position, `path` those drafted between.
+        `recent` are the latest committed tokens, `path` the drafted ones from there to `position`.
         """
 
 
@@ -374,9 +375,9 @@ class Following(DraftSession, Protocol):
         """Whether it could draft now: features of the text's last tokens have come."""
 
     def follow(self, start: int, features: Floats) -> None:
-        """Features (tokens, inputs) of the text's tokens from place `start` on, as far as decided.
+        """Take features (tokens, inputs) of decided tokens of the text, from place `start` on.
 
-        Places that came before are skipped, and those that never come are a gap.
+        Places that were taken before are skipped; places that never come are a gap.
         """
 
 
@@ -400,10 +401,10 @@ class Drafter(Protocol):
         """
 
     def propose(self, requests: Sequence[DraftRequest]) -> list[Draft]:
-        """One extension per request, in order; Draft() where it has nothing to say.
+        """One extension per request, in order; Draft() where it has none.
 
         A node that was drawn from a law is proposed, whatever token it is: see `Draft.drawn`.
-        All asks of a round come together so that a neural drafter decodes them as one batch.
+        All requests of a round come together, so that a neural drafter decodes them as one batch.
         """
 
     def close(self) -> None:
@@ -422,7 +423,7 @@ class Reading(Drafter, Protocol):
     """A drafter that can read a text some tokens at a time, before it is asked for a draft."""
 
     def read(self, session: DraftSession, most: int) -> int:
-        """Read at most so many pending tokens but for the last one; how many it read."""
+        """Read at most `most` pending tokens, return how many. A draft model leaves the last."""
 
 
 class Constraint(Protocol):

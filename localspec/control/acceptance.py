@@ -1,10 +1,10 @@
 """The probability that a drafted token is accepted, learned from the target's verdicts.
 
-Three layers, each starting from the one before: the drafter's own prior, what nodes of this source
-and bucket have done on this model (kept on disk), and how this session differs from that. The model
-takes a share of what a session shows, the session keeps the rest: one long copy would otherwise
-make every later text seem a copy. Expectations of a neural source before it drafts are in
-`confidence.py`.
+An estimate has three layers, each starting from the one before: the drafter's prior, the model's
+counts of accepted nodes by source and bucket (kept on disk), and the session's difference from
+these. Of each outcome the model's counts take a share, which falls while the session goes on, and
+the session's own counts take the rest: otherwise one long copy would make every later text seem a
+copy. The expectations of a neural source before it drafts are in `confidence.py`.
 """
 
 from __future__ import annotations
@@ -21,25 +21,26 @@ from localspec.types import Draft, Signal
 _PRIOR_WEIGHT = 16.0  # doubled 0.98 (0.98), halved 0.80 (0.41)
 """Observations that a drafter's prior counts for: a bucket's first misses must not silence it."""
 _HEARD = 8.0  # doubled 1.00 (1.00), halved 1.00 (1.00)
-"""Of a session's observation number n of a source the model takes a share of 1/(1 + n/8)."""
+"""The model's counts take the share 1/(1 + n/8) of a session's outcome number n of a source."""
 _MEMORY = 0.997  # doubled 1.00 (1.00), halved 1.00 (1.00)
-"""Forgetting per observation of a bucket: it follows the last few hundred."""
+"""The share of a bucket's counts that is kept at each observation: the last few hundred count."""
 _SURE = 0.999
-"""No estimate is surer, so that a session's correction can still move it."""
+"""Averages are kept between 0.001 and this, because a session's correction cannot move 0 or 1."""
 
 LEAST_CHANCE = 1 / 64
-"""A node that survives less often is not worth a row, or a forward, wherever these cost anything;
-one in a row that is as good as paid is charged as many tokens: beliefs about neighbouring row
-counts differ by their noise. Where rows are free, three of a hundred are accepted
+"""The least survival at which a node is worth a row, or a forward, that costs anything. A node in a
+row that seems free is charged as many tokens at least, because the believed costs of neighbouring
+row counts differ by noise. Where rows really are free, three of a hundred such nodes are accepted
 (docs/internals/measured.md)."""
 
 _WEIGHT_TOKENS = 6.0
-"""Tokens of cost for which the doubt counts that an answer begins with."""
+"""Tokens of cost that the doubt with which an answer begins counts for."""
 _MEMORY_OF_DRAFTS = 0.99
-"""The last hundred drafts of a session count, and outcomes in its correction."""
+"""The last hundred drafts count in a bias, and the last hundred outcomes in a correction."""
 _LOCAL_RATE = 0.2  # doubled 0.78 (0.38), halved 1.00 (0.99)
 _LOCAL_LIMIT = 3.0
-"""A session's correction in log-odds: about 4 surprises move it by one."""
+"""A session's correction in log-odds: its step for each surprise, so that some five move it by one,
+and its bound."""
 
 _Counts: TypeAlias = dict[tuple[str, int], list[float]]
 """Accepted and observed nodes by source and bucket; decayed."""
@@ -48,7 +49,8 @@ _Counts: TypeAlias = dict[tuple[str, int], list[float]]
 class SessionAcceptance:
     """The difference of one session from the model's average.
 
-    A correction of log-odds per source, and the counts that the model did not take.
+    It holds a correction of log-odds per source, and the shares of outcomes that the model's counts
+    did not take.
     """
 
     def __init__(self) -> None:
@@ -58,7 +60,7 @@ class SessionAcceptance:
         self._odds: dict[str, float] = {}
 
     def correct(self, source: str, probability: float) -> float:
-        """The probability for this session."""
+        """The model's probability, corrected for this session."""
         odds = self._odds.get(source)
         if odds is None:
             return probability
@@ -68,7 +70,7 @@ class SessionAcceptance:
         """Learn from one outcome and the `expected` chance: a step of online logistic regression.
 
         Returns:
-            The share of it that the model takes; the rest is counted here.
+            The share of the outcome that the model's counts take; the rest is counted here.
         """
         source = signal.source
         bias = _MEMORY_OF_DRAFTS * self._bias.get(source, 0.0) + _LOCAL_RATE * (accepted - expected)
@@ -85,12 +87,12 @@ class SessionAcceptance:
 class AcceptanceBias:
     """The shortfall of drafts from their expected acceptance, their cost and promises, in tokens.
 
-    Chances are right on average, and a draft is taken where they are highest, so the best of many
-    promises is an optimist: behind the number of a list's next point, or a heading, texts that
-    repeat themselves promise most and go on otherwise.
+    Chances are right on average, but a draft is made where they are highest, and the highest of
+    many noisy estimates is too high. Texts that repeat themselves promise most behind the number of
+    a list's next point or behind a heading, and there they often go on differently.
 
-    The next draft must be expected to repay its cost by that share more; it is a share because
-    machines differ in how much a draft costs.
+    The next draft must be expected to repay more than its cost, by the `doubt`: the shortfall as a
+    share of the cost. It is a share because machines differ in how much a draft costs.
     """
 
     shortfall: float = 0.0
@@ -99,7 +101,7 @@ class AcceptanceBias:
 
     @classmethod
     def doubted(cls, doubt: float) -> AcceptanceBias:
-        """A bias without observations, which begins with this doubt."""
+        """A bias without observations that begins with this doubt."""
         return cls(doubt * _WEIGHT_TOKENS)
 
     @property
@@ -109,15 +111,15 @@ class AcceptanceBias:
 
     @property
     def kept(self) -> float:
-        """The share of the tokens promised lately that came, at most 1."""
+        """The share of the recently promised tokens that were accepted, from 0 to 1."""
         return min(1.0, max(0.0, 1 - self.shortfall / self.promised))
 
     def forgive(self, kept: float) -> None:
-        """Another round, after which the text may be another: this share of the doubt is kept."""
+        """Let the doubt fade by a round, to this share of it: the text may have changed."""
         self.shortfall *= kept
 
     def observe(self, missing: float, cost: float, promised: float) -> None:
-        """A draft for `cost` tokens' time gave `missing` tokens less than the `promised` ones."""
+        """Learn from a draft that cost `cost` tokens and gave `missing` fewer than it promised."""
         self.shortfall = _MEMORY_OF_DRAFTS * self.shortfall + missing
         self.spent = _fading(self.spent, cost)
         self.promised = _fading(self.promised, promised)
@@ -143,7 +145,7 @@ class Acceptance:
     def observe(
         self,
         signal: Signal,
-        accepted: bool,  # noqa: FBT001 — the outcome is the datum
+        accepted: bool,  # noqa: FBT001 - the outcome is the datum
         local: SessionAcceptance | None = None,
     ) -> None:
         """Learn from one node whose parent was accepted."""
@@ -164,7 +166,7 @@ class Acceptance:
         return survival
 
     def survival_of(self, draft: Draft, local: SessionAcceptance | None = None) -> list[float]:
-        """The same of each node of a tree, with all that it hangs off."""
+        """Probability that each node of a tree is accepted together with all its ancestors."""
         return trees.survival(draft, lambda signal: self.estimate(signal, local))
 
     def tree(
@@ -173,13 +175,16 @@ class Acceptance:
         chains: Iterable[Draft],
         local: SessionAcceptance | None = None,
     ) -> Draft:
-        """A draft and what those chains say beside it. What was drawn from a law stays a chain."""
+        """The draft with the chains grafted in; a draft drawn from laws stays a chain."""
         if draft.drawn:
             return draft.trunk()
         return trees.grown(draft, chains, lambda signal: self.estimate(signal, local))
 
     def likely(self, local: SessionAcceptance | None) -> Callable[[Sequence[Signal]], bool]:
-        """Whether a free chain may be worth another node: while all of it may well survive."""
+        """A rule for one free chain: draft on while its survival is above `LEAST_CHANCE`.
+
+        It is called with each beginning of the chain in turn.
+        """
         alive = 1.0
 
         def goes_on(signals: Sequence[Signal]) -> bool:
@@ -226,7 +231,7 @@ class Acceptance:
 
 
 def _count(counts: _Counts, signal: Signal, accepted: bool, weight: float) -> None:  # noqa: FBT001
-    """Count one more observation in a bucket, which forgets by as much."""
+    """Count an observation in a bucket, which forgets in proportion to its `weight`."""
     bucket = counts.setdefault((signal.source, signal.bucket), [0.0, 0.0])
     kept = _MEMORY**weight
     bucket[0] = kept * bucket[0] + weight * accepted
@@ -234,5 +239,5 @@ def _count(counts: _Counts, signal: Signal, accepted: bool, weight: float) -> No
 
 
 def _fading(known: float, more: float) -> float:
-    """A sum over drafts that fades to the weight it began with."""
+    """A sum over drafts after one more, whose older part fades to the weight it began with."""
     return _WEIGHT_TOKENS + _MEMORY_OF_DRAFTS * (known - _WEIGHT_TOKENS) + more

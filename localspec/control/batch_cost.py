@@ -1,13 +1,13 @@
 """The cost of one round's batch by its rows, given the row count of the forward before. Pure.
 
-A forward of another row count than the one before may cost more. Without drafts a round has its
-`plain_rows`. After a round with more rows, the next one either changes back to these, or carries
-rows that it does not need, unless it has a draft again. The latest rounds show how much time drafts
-save. Where that is more than the added rows cost, a change of rows is an investment, repaid in all
-rounds for which drafting may go on. Where changes are free none of this matters.
+A forward with another row count than the one before may cost more. A round without drafts has its
+`plain_rows`. Behind a round with more rows, a round without drafts either changes back to these or
+carries rows that it does not need. Recent rounds show how much time drafts save. Where that is more
+than the added rows cost, a change of rows is an investment that is repaid in all rounds for which
+drafting may go on. Where changes are free, none of this matters.
 
-Slots with memories of their own share a forward only with as many rows of each (`forwards`). What a
-draft costs then depends on what the others draft beside it (`SplitCost`).
+Slots with memories of their own share a forward only with equally many rows of each (`forwards`).
+The cost of one session's draft then depends on the drafts of the others (`SplitCost`).
 """
 
 from __future__ import annotations
@@ -24,18 +24,18 @@ from localspec.control.forwards import Layout, forwards
 from localspec.control.round import LEVELS
 
 CAUTION = 1.6  # doubled 1.00 (0.96), halved 0.97 (0.90)
-"""How many times over what is paid at once has to be repaid: that comes only if expectations do."""
+"""The factor by which expected savings must exceed a cost paid at once, which is certain."""
 _CHANGES_MATTER, _GRAINS = 0.06, 4
-"""Changes of rows that cost less than this share of a row are free; what repays one is kept in
-grains of it, so that rounds that differ by little have the same prices."""
+"""The share of a one-row forward below which changes of rows count as free, and the grains of a
+change to which `repays` is rounded, so that rounds that differ by little have the same prices."""
 _MOST_ROUNDS = 16  # doubled 1.00 (0.99), halved 1.00 (1.00)
-"""Rounds for which a text is taken to go on as it does, at most."""
+"""The most rounds for which a text is expected to go on as it does now."""
 
 
 class ExpectedSaving(NamedTuple):
-    """Seconds that drafts of at most `LEVELS` nodes save a session in a round.
+    """Seconds that drafts save a session in a round, by their most nodes (`LEVELS`).
 
-    `rounds` is for how many rounds that may go on.
+    `rounds` is the number of rounds for which that may go on.
     """
 
     seconds: Sequence[float]
@@ -43,7 +43,7 @@ class ExpectedSaving(NamedTuple):
 
 
 class RollbackCost(NamedTuple):
-    """Added cost of a draft where only a copy restores a state: expected, and at most."""
+    """Seconds that a draft may add to its forward to restore a state: expected, and at most."""
 
     seconds: float = 0.0
     most: float = 0.0
@@ -57,12 +57,12 @@ class BatchCost:
         costs: The machine's curves.
         plain_rows: Rows of the decode without any drafts.
         before: Rows of the forward before; 0 if there was none.
-        repays: Seconds that rows for so many nodes (`LEVELS`) save until the end beyond what they
-            cost, or less than nothing; either way at most those of a change. Empty where
-            nothing is known of drafts.
+        repays: Seconds that drafts in rows for so many nodes (`LEVELS`) save over the rounds to
+            come, less the cost of these rows. It may be negative; either way it is at most the cost
+            of a change. Empty where nothing is known of drafts.
         multiple: Every session's rows are padded to a multiple of this.
         most: Rows that a decode may have.
-        free: As if changes cost nothing.
+        free: Whether changes of rows count as free.
     """
 
     costs: Costs
@@ -82,7 +82,7 @@ class BatchCost:
 
     @property
     def beside(self) -> tuple[int, ...]:
-        """Rows of each other session, as one of them sees it, where that makes a difference."""
+        """Rows of each other session, where the cost of one session depends on them."""
         return ()
 
     @cached_property
@@ -91,16 +91,16 @@ class BatchCost:
         return self if self.free else replace(self, free=True, _known={})
 
     def seen_by(self, place: int, rows: Sequence[int]) -> BatchCost:
-        """The costs as seen by one of the sessions, which have so many rows so far."""
+        """The costs for the session at `place`, where the sessions have these `rows` so far."""
         del place, rows
         return self
 
     def together(self, rows: Sequence[int], attended: float) -> float:
-        """A decode in which each session needs so many rows, and the host's work with them."""
+        """Seconds of a decode in which each session needs these rows, with the host's work."""
         return self.seconds_with_host(max(sum(rows), 1), attended)
 
     def even(self, rows: Sequence[int]) -> bool:
-        """Whether it is cheaper that all have as many rows as the one with the most."""
+        """Whether it is cheaper to give all sessions as many rows as the one with the most."""
         del rows
         return False
 
@@ -113,17 +113,17 @@ class BatchCost:
         return -(-(1 + nodes) // self.multiple) * self.multiple - self.multiple
 
     def padded(self, rows: int) -> int:
-        """How many rows to decode where `rows` are needed: sometimes more are cheaper."""
+        """The number of rows to decode where `rows` are needed: sometimes more are cheaper."""
         return self._cheapest(rows)[1]
 
     def paid(self, rows: int) -> int:
-        """How many rows are decoded where `rows` are needed, or could be for next to nothing."""
+        """The most rows to decode for next to nothing more, where `rows` are needed."""
         most = self.padded(rows)
         steady = self.free and self.multiple == 1
         return max(most, min(self.costs.flat(most), self.most)) if steady else most
 
     def seconds(self, rows: int, attended: float = 0.0) -> float:
-        """A decode in which `rows` are needed, and what it leaves to be paid later."""
+        """Seconds of a decode that needs `rows`, with the later costs of its change of rows."""
         return self._cheapest(rows)[0] + attended * self.costs.attended_seconds
 
     def seconds_with_host(self, rows: int, attended: float) -> float:
@@ -138,7 +138,7 @@ class BatchCost:
         return found
 
     def _found(self, rows: int) -> tuple[float, int]:
-        if self.multiple > 1:  # whatever shares a forward belongs to its class
+        if self.multiple > 1:  # all rows of a forward belong to its class: none are added
             return self.costs.target(rows) + self.changing(rows), rows
         wider = min(self.costs.plateau(rows), max(self.most, rows))
         if self.free:
@@ -150,7 +150,7 @@ class BatchCost:
         )
 
     def changing(self, rows: int) -> float:
-        """Seconds of such a forward that are due to changes of row counts."""
+        """Seconds that changes of rows add to a forward of `rows`, less what they repay."""
         if self.free:
             return 0.0
         change = self.costs.change_seconds
@@ -178,12 +178,12 @@ class BatchCost:
         return [cheapest(rows + extra)[0] - now + extra * row for extra in more]
 
     def rollback_costs(self, survival: Sequence[float]) -> list[RollbackCost]:
-        """Costs of verifying 0, 1 ... of these nodes beyond the forward.
+        """Costs of verifying 0, 1 ... of these nodes, beyond the forward.
 
-        Nothing where cells can be forgotten. Elsewhere, and where snapshots do not reach, a copy is
-        made before, and where a node is rejected farther back than they reach the copy is brought
-        back, and the nodes before it are read again in the next forward, with the token that came
-        before them.
+        They are 0 where cells can be trimmed. A state is copied before the forward if the draft is
+        longer than snapshots reach. If the first rejected node is farther back than they reach, the
+        copy is restored, and the nodes before it are read again in the next forward, with the
+        committed token before them.
         """
         copy, reach = self.costs.copy_seconds, self.costs.snapshots
         if copy is None:
@@ -201,14 +201,14 @@ class BatchCost:
         return found
 
     def rollback_cost(self, nodes: int, kept: float) -> RollbackCost:
-        """The same for so many nodes of one kind, of which so many are expected to be kept."""
+        """The same for `nodes` nodes of equal chance, of which `kept` are expected to be kept."""
         if self.costs.copy_seconds is None or not nodes:
             return RollbackCost()
         alive = kept / (1 + kept)
         return self.rollback_costs([alive**place for place in range(1, nodes + 1)])[nodes]
 
     def _beside(self, rows: int) -> tuple[float, float]:
-        """Seconds of so many rows more in one session, and how far that is beyond `rises`.
+        """Seconds of `rows` more rows in one session, and by how much `rises` is less than that.
 
         Beside other sessions they are a forward of their own (`control/forwards.py`).
         """
@@ -218,12 +218,12 @@ class BatchCost:
 
 
 def _carried(costs: Costs, plain_rows: int, rows: int) -> float:
-    """Seconds that so many rows take more than those of plain decoding."""
+    """Seconds by which a forward of `rows` takes longer than one of `plain_rows`."""
     return max(0.0, costs.target(rows) - costs.target(plain_rows))
 
 
 def _saved(savings: Sequence[ExpectedSaving], nodes: int) -> float:
-    """Seconds that drafts of so many nodes save, if all sessions have as many of them."""
+    """Seconds that drafts of `nodes` nodes in all save, if all sessions have equally many."""
     if not savings:
         return 0.0
     each = nodes / len(savings)
@@ -250,16 +250,16 @@ class SplitCost(BatchCost):
         return False
 
     def seen_by(self, place: int, rows: Sequence[int]) -> SplitCost:
-        """The costs as seen by one of the sessions, which have these rows so far."""
+        """The costs for the session at `place`, where the sessions have these `rows` so far."""
         return replace(self, beside=(*rows[:place], *rows[place + 1 :]), _known={})
 
     def together(self, rows: Sequence[int], attended: float) -> float:
-        """A decode in which each session needs so many rows, and the host's work with them."""
+        """Seconds of a decode in which each session needs these rows, with the host's work."""
         own = attended * self.costs.attended_seconds + sum(rows) * self.costs.host_row_seconds
         return self._cheaper(rows) + own
 
     def even(self, rows: Sequence[int]) -> bool:
-        """Whether it is cheaper that all have as many rows as the one with the most."""
+        """Whether it is cheaper to give all sessions as many rows as the one with the most."""
         return self._even(rows) < self._apart(rows)
 
     def plain(self, sessions: int, attended: float) -> float:
@@ -275,25 +275,25 @@ class SplitCost(BatchCost):
         return min(self._apart(rows), self._even(rows))
 
     def _apart(self, rows: Sequence[int]) -> float:
-        """Seconds of the forwards that are made of neighbours with so many rows each."""
+        """Seconds of the forwards in which each session has its own number of rows."""
         made = forwards(dict(enumerate(rows)), self.layout, self.costs.snapshots)
         changes = sum(made[place] != made[place - 1] for place in range(len(made)))
         return sum(map(self.costs.target, made)) + changes * change_of_rows(self.costs)
 
     def _even(self, rows: Sequence[int]) -> float:
-        """Seconds of the one forward that there is where all have as many."""
+        """Seconds of the one forward in which all sessions are padded to the most rows."""
         whole = len(rows) * max(rows)
         if self.layout != "streams" or self.costs.copy_seconds is not None or whole > self.most:
             return math.inf  # a state would have read the padding
         return self.costs.target(whole) + change_of_rows(self.costs) * (whole != self.plain_rows)
 
     def _beside(self, rows: int) -> tuple[float, float]:
-        """Seconds of so many rows more in one session: a forward of their own, in every price."""
+        """Seconds of `rows` more rows in one session: a forward of their own, as in `rises`."""
         return self.costs.target(rows), 0.0
 
 
 def change_of_rows(costs: Costs) -> float:
-    """Seconds of a change of rows; none where that is next to nothing."""
+    """Seconds of a change of rows; 0 where that is next to nothing."""
     change = costs.change_seconds
     return change if change >= _CHANGES_MATTER * costs.target(1) else 0.0
 
@@ -301,7 +301,7 @@ def change_of_rows(costs: Costs) -> float:
 def with_savings(
     costs: Costs, plain_rows: int, before: int, savings: Sequence[ExpectedSaving], multiple: int
 ) -> BatchCost:
-    """The cost where changes of rows matter; savings are those of all sessions, in grains."""
+    """The batch cost where changes of rows matter, given the savings of all sessions."""
     change = costs.change_seconds
     grain = change / _GRAINS
     rounds = min(_MOST_ROUNDS, max((saving.rounds for saving in savings), default=0.0))
@@ -320,7 +320,7 @@ def with_savings(
     )
 
 
-def batch_cost_of(  # noqa: PLR0913, PLR0917 — what a round begins with
+def batch_cost_of(  # noqa: PLR0913, PLR0917 - what a round begins with
     costs: Costs,
     rows: Sequence[int],
     before: int,
@@ -328,10 +328,10 @@ def batch_cost_of(  # noqa: PLR0913, PLR0917 — what a round begins with
     multiple: int,
     layout: Layout = "shared",
 ) -> BatchCost:
-    """The cost of a round that has these `rows` without drafts, after a forward of `before`.
+    """The batch cost of a round with these `rows` without drafts, after a forward of `before` rows.
 
-    `savings` are those of each session. Where changes cost next to nothing, all rounds have the
-    same costs.
+    `savings` are those of each session. Where changes of rows cost next to nothing, neither
+    `before` nor `savings` matters.
     """
     plain_rows = sum(rows)
     if layout != "shared" and len(rows) > 1:

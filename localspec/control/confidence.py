@@ -1,11 +1,11 @@
 """The expected worth of a neural draft before it is made, and the best node to stop it at.
 
-A draft model knows how sure it is: its confidence in a token, calibrated, is the chance that the
-target agrees. A draft is therefore a walk over levels of confidence, paid step by step, that may be
-stopped after any step. The levels depend on the target's own confidence in the text, and each node
-tells something about that too. `DraftConfidence` learns the levels by target confidence; `solve`
-finds the best moments to stop for one machine's costs, by dynamic programming, so that the worth of
-a draft is known before its first step is paid.
+A draft model's confidence in a token, calibrated, is the chance that the target agrees. A draft is
+therefore a random walk over levels of confidence: each step costs a forward of the draft model, and
+the draft may stop after any step. How likely each level is depends on the target's own confidence
+in the text, and each drafted node is evidence about that confidence. `DraftConfidence` learns the
+shares of levels by target confidence. `solve` finds the best moments to stop for one machine's
+costs, by dynamic programming, so that the worth of a draft is known before its first forward.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ from localspec.control.memory import SESSION, moved
 Array: TypeAlias = NDArray[np.float64]
 
 DEPTH = 16
-"""Nodes of a draft that are looked ahead."""
+"""The most nodes of a draft for which stopping is solved."""
 LEVEL_EDGES = (0.43, 0.6, 0.82, 0.945, 0.985)
-"""Where one level of confidence ends and the next begins."""
+"""The chances at which one level of confidence ends and the next begins."""
 TARGET_CONFIDENCES = (0.45, 0.55, 0.65, 0.75, 0.84, 0.91, 0.96, 0.99)
-"""How sure the target is of a text on average: knots, between which shares are interpolated."""
+"""The target's mean confidence in a text: knots, between which shares are interpolated."""
 
 _FIRST_CHANCES = np.array([0.28, 0.47, 0.7, 0.9, 0.97, 0.996])
-"""Mean chance of acceptance in each level."""
+"""Mean chance of acceptance in each level, before any draft was observed."""
 _NEWS = 0.3
-"""How far one drafted node's confidence moves the target confidence expected at the next."""
+"""The share of its distance to a node's chance by which the expected target confidence moves."""
 _FIRST_SHARES = np.array(
     [
         (0.23, 0.26, 0.27, 0.10, 0.06, 0.08),
@@ -47,12 +47,12 @@ _FIRST_SHARES = np.array(
         (0.01, 0.01, 0.05, 0.03, 0.06, 0.84),
     ]
 )
-"""Shares of the levels by target confidence: a 0.5B model drafting for a 1.5B one, over the
-built-in suite."""
+"""First shares (target confidence, level) of the levels: of a 0.5B model drafting for a 1.5B one,
+over the built-in suite."""
 _FIRST_WEIGHT = 40.0
 """Observed nodes that the first shares of each target confidence count for."""
 _MEMORY = 0.998
-"""Of a target confidence's counts, by the node."""
+"""The share of a target confidence's counts that is kept at each node observed there."""
 
 
 class DraftConfidence:
@@ -63,7 +63,7 @@ class DraftConfidence:
         self.chances = _FIRST_CHANCES.copy()
 
     def observe(self, chances: Sequence[float], target_confidence: float) -> None:
-        """One draft: the chance of each of its nodes, given that its parent is accepted."""
+        """Learn from one draft: the chance of each node, given that its parent is accepted."""
         for chance in chances:
             knot, share = _place(TARGET_CONFIDENCES, target_confidence)
             where = bisect_right(LEVEL_EDGES, chance)
@@ -114,7 +114,7 @@ def news(target_confidence: float, chance: float) -> float:
 
 
 def _place(knots: Sequence[float], value: float) -> tuple[int, float]:
-    """The ascending knot before `value`, and how far it is on the way to the next one."""
+    """The index of the last knot up to `value`, and the value's share of the way to the next."""
     knot = min(max(bisect_right(knots, value) - 1, 0), len(knots) - 2)
     share = (value - knots[knot]) / (knots[knot + 1] - knots[knot])
     return knot, min(max(share, 0.0), 1.0)
@@ -126,7 +126,7 @@ _FALLING = [
     -math.exp(-hazard / 100)
     for hazard in (0, 1, 3, 6, 10, 15, 20, 30, 40, 55, 70, 90, 120, 160, 220, 300, 400)
 ]
-"""Chances that a whole draft survives, negative and so ascending: knots of the worths."""
+"""Knots of the tables by the chance that all nodes so far survive, negated to be ascending."""
 
 
 def _between(knots: Array, values: Array) -> tuple[NDArray[np.intp], Array]:
@@ -137,7 +137,7 @@ def _between(knots: Array, values: Array) -> tuple[NDArray[np.intp], Array]:
 
 
 def _towards(knots: Array, values: Array) -> Array:
-    """Weights (level, knot, knot) that read a table at `values` (knot, level), interpolating."""
+    """Weights (level, knot, knot) that interpolate a table at `values` (knot, level)."""
     before, share = _between(knots, values.T)
     weights = np.zeros((*before.shape, len(knots)))
     np.put_along_axis(weights, before[..., None], 1 - share[..., None], 2)
@@ -148,7 +148,8 @@ def _towards(knots: Array, values: Array) -> Array:
 class Ahead(NamedTuple):
     """Expected outcome of a draft that stops at the best moments.
 
-    `worth` is in tokens above what the same time brings without it; `accepted` are nodes.
+    `worth` is in tokens beyond those that the same time gives without the draft; `accepted` is the
+    number of accepted nodes.
     """
 
     worth: float
@@ -159,15 +160,15 @@ class Ahead(NamedTuple):
 class StoppingTable:
     """The solved stopping problem of one source, one machine and one rate.
 
-    `tables[:, nodes, alive, target_confidence]` are the fields of `Ahead` by the nodes drafted so
-    far, all to be verified; `prices[nodes]` are the tokens that verifying so many costs.
+    `tables[:, nodes, alive, target_confidence]` are the fields of `Ahead` for drafting on behind
+    `nodes` nodes, all to be verified; `prices[nodes]` are the tokens that verifying so many costs.
     """
 
     tables: Array
     prices: Sequence[float]
 
     def ahead(self, target_confidence: float, survival: Sequence[float] = ()) -> Ahead:
-        """A draft that goes on after nodes with this survival, those included."""
+        """The outcome of a draft that goes on after nodes with this `survival`, these included."""
         nodes = len(survival)
         alive = survival[-1] if survival else 1.0
         if nodes >= DEPTH or -alive > _FALLING[-1]:
@@ -183,7 +184,7 @@ class StoppingTable:
         return Ahead(gain - self.prices[nodes] + worth, gain + accepted)
 
     def goes_on(self, survival: Sequence[float], target_confidence: float) -> bool:
-        """Whether to draft another node after some with this survival and target confidence."""
+        """Whether to draft another node after nodes with this `survival`."""
         if len(survival) >= DEPTH:
             return False
         gains = accumulate(survival, initial=0.0)
@@ -192,13 +193,13 @@ class StoppingTable:
 
 
 def solve(confidence: DraftConfidence, prices: Sequence[float], step: float) -> StoppingTable:
-    """Optimal stopping of a draft, backwards from its last node.
+    """Solve the optimal stopping of a draft, backwards from its last node.
 
-    A node is drafted for `step`; then it is known how sure it is, and it is verified and perhaps
-    followed by another, or dropped.
+    Drafting a node costs `step` and shows its level of confidence. The node is then dropped, or it
+    is verified and perhaps followed by another.
 
     Args:
-        confidence: How sure the source is.
+        confidence: The source's levels of confidence.
         prices: (DEPTH + 1,) tokens that verifying 0, 1, ... nodes costs; prices[0] is 0.
         step: Tokens that drafting one node costs.
     """

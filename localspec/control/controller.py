@@ -1,11 +1,11 @@
 """The decision of every round: which source drafts, and how many nodes are verified.
 
-A round is worth its expected committed tokens, less what its seconds bring at the session's rate
-(Dinkelbach, 1967: who maximises that every round maximises tokens per second over many). `plan`
-takes the argmax over plain decoding, each free chain, a neural chain, and a free chain continued by
-neural tokens; `cut` decides how much of the drafts shares the decode; `observe` learns. No clock,
-no I/O, no model: what it knows came through `observe`, and the same history gives the same
-decisions.
+A round is worth its expected committed tokens, less its seconds times a rate in tokens per second.
+Maximising this in every round maximises tokens per second over many rounds (Dinkelbach, 1967).
+`plan` takes the argmax over plain decoding, each free chain, a neural chain, and a free chain
+continued by neural tokens; `cut` decides how many nodes of the drafts are verified; `observe`
+learns. No clock, no I/O, no model: what it knows came through `observe`, and the same history gives
+the same decisions.
 """
 
 from __future__ import annotations
@@ -27,20 +27,22 @@ from localspec.control.weighing import WINDOW, Option, Weighing, lead, shares
 from localspec.types import READ_ROWS, Draft, Signal
 
 ADVANTAGE = 0.1  # doubled 0.98 (0.93), halved 1.00 (0.98)
-"""Tokens by which drafts must promise more than plain decoding: the best of noisy estimates is too
-high."""
+"""Tokens by which drafts must promise more than plain decoding: the highest of noisy estimates is
+too high."""
 _GUESS_LEAST = 0.25
-"""A less likely guess is not read along: a few rows more may cost a forward much more than reading
-a prompt tells."""
+"""The least chance of a guess that is read along: a few rows more may cost a forward much more than
+reading a prompt suggests."""
 _GUESS_COST = 0.15
-"""Nor is a source asked for one that takes longer, as a share of the forward that reads it."""
+"""The most time that asking for a guess may take, as a share of the forward that reads it."""
 _GRAIN = 0.1
 """Stopping tables are solved for rates this far apart (as logarithms)."""
 _KEPT_ROUNDS = 64
-"""And kept for so many rounds. At 256 worlds are as fast, but where a machine changes in the middle
-a thousand tokens fall from .98 to .956 of plain; to solve one takes a millisecond."""
+"""Rounds for which stopping tables are kept. At 256 worlds are as fast, but where a machine changes
+in the middle the worst thousand tokens fall from .98 to .956 of plain; solving one takes a
+millisecond."""
 _SIBLING = 0.1
-"""A second choice is the target's token about so often: it is asked for where a row costs less."""
+"""About how often a second choice is the target's token: siblings are asked for where a row costs
+less than so many tokens."""
 
 
 class Controller:
@@ -72,7 +74,7 @@ class Controller:
         self._plain = False
 
     def arrange(self, multiple: int, layout: Layout) -> None:
-        """Rows are put into forwards in another way from now on. Between rounds."""
+        """Put rows into forwards in another way from now on. Called between rounds."""
         self._multiple = self.feedback.multiple = multiple
         self._layout = layout
         self._batch_cost = BatchCost(self.costs, multiple, multiple=multiple)
@@ -89,7 +91,7 @@ class Controller:
     ) -> bool:
         """Whether a slow free source is asked; always where nothing is known of it.
 
-        A guess spares the source beside it a forward at most, and not often.
+        A guess saves the source `beside` it at most a forward, and seldom, so it must be cheap.
         """
         takes = self.feedback.takes(name)
         if beside is not None:
@@ -106,13 +108,13 @@ class Controller:
         return self.feedback.asking(DRAFTERS, stats).due(takes)
 
     def likely(self, stats: SessionStats | None) -> Callable[[Sequence[Signal]], bool]:
-        """Whether a free chain may be worth another node: while all of it may well survive."""
+        """A rule for one free chain: draft on while its survival is above `LEAST_CHANCE`."""
         return self.acceptance.likely(stats.local if stats is not None else None)
 
     def plan(self, views: Sequence[View], other_rows: int = 0, before: int = 0) -> list[Plan]:
         """Choose the source of each session. Call once a round: expectations are remembered.
 
-        `other_rows` of prefill share the decode, and the target's latest forward had `before`.
+        `other_rows` of prefill share the decode; the target's latest forward had `before` rows.
         Sessions are planned in order, each with the rows that those before it are expected to take.
         """
         needs = [self._multiple] * len(views) + [other_rows] * (other_rows > 0)
@@ -140,7 +142,7 @@ class Controller:
         return plans
 
     def _rate(self, views: Sequence[View]) -> float:
-        """Tokens per second at which time is charged: the sessions' present pace, or plain's."""
+        """Tokens per second at which time is charged: the higher of plain's and the recent pace."""
         attended = self._multiple * sum(view.cells for view in views)
         plain = len(views) / (
             self._batch_cost.plain(len(views), attended) + self.costs.host_seconds
@@ -150,7 +152,7 @@ class Controller:
         return max(plain, pace)
 
     def _choose(self, view: View, stats: SessionStats, rows: int, rate: float) -> Option:
-        """The option of most worth for one session; what free chains could save is learned."""
+        """The option of most worth for one session. Also learns what free chains could save."""
         left = stats.regret_budget.left(view.elapsed_seconds)
         weighing = Weighing(
             costs=self.costs,
@@ -217,7 +219,7 @@ class Controller:
             return count if sum(survival[:count]) - count * share > change else 0
 
         read = option.read
-        if others:  # and each of them may read as much, in the same forward
+        if others:  # each of them may read as much in the same forward
             row = (1 + others) * self.costs.draft(name, READ_ROWS + 1, 0, view.cells) / READ_ROWS
             read = min(read, max(int(STALL_SECONDS / row), WINDOW // 2))
         rises = self._batch_cost.rises(rows, option.nodes + 1, view.cells)
@@ -237,8 +239,8 @@ class Controller:
     def cut(self, views: Sequence[View], drafts: Sequence[Draft], other_rows: int = 0) -> list[int]:
         """How many leading nodes of each draft to verify.
 
-        What drafting cost is spent: it changes nothing any more. What was drawn from a law is
-        verified (`Draft.drawn`); whether to draw it was the choice.
+        The cost of drafting is spent and plays no part. Nodes that were drawn from a law are always
+        verified (`Draft.drawn`): the choice was whether to draw them.
         """
         for view, draft in zip(views, drafts, strict=True):
             view.decision.proposed = draft.trunk()
@@ -258,7 +260,7 @@ class Controller:
         return self._batch_cost.even(rows)
 
     def paid(self, views: Sequence[View], nodes: Sequence[int], other_rows: int = 0) -> list[int]:
-        """How many more nodes of each draft cost next to nothing, while such have repaid that."""
+        """How many nodes can be added to each draft for next to nothing, while such nodes pay."""
         stats = [view.stats for view in views]
         if self._plain or other_rows or self.costs.copy_seconds is not None:
             return [0] * len(views)
@@ -281,7 +283,7 @@ class Controller:
     # --- afterwards -------------------------------------------------------------------------------
 
     def observe(self, round_: Round) -> None:
-        """Learn from one round; nothing in it may belong to a decode that also prefilled."""
+        """Learn from one round, whose decode must not have read a prompt as well."""
         self.feedback.observe(round_, self._batch_cost)
         self._rounds += 1
         if self._rounds % _KEPT_ROUNDS == 0:

@@ -29,15 +29,16 @@ from localspec.control.staircase import (
 __all__ = ["POINTS", "STEADY", "Costs"]
 
 _FIRST_STEP, _READS_A_STEP = 0.35, 5.0
-"""Priors of drafting a token, in rows of the target, and of reading one, in drafted tokens."""
+"""Priors: the cost of drafting a token, in one-row forwards of the target, and the number of tokens
+that are read for as much."""
 _FIRST_HOST_SECONDS = 0.0005
 
 
 class _DraftCost:
-    """One drafter, relative to the level of the target.
+    """The costs of one drafter, relative to the level of the target, as logarithms.
 
-    Log costs of drafting a token, of reading one beforehand, of what each of these takes more for
-    every token that it looks back on, and of a forward with other rows than the one before.
+    They are the costs of drafting a token, of reading one beforehand, of each token that either of
+    these looks back on, and of a change of rows from one forward to the next.
     """
 
     def __init__(self, step: float = _FIRST_STEP) -> None:
@@ -54,12 +55,15 @@ class _DraftCost:
             self.beliefs.add(math.log(cost), *beliefs)
 
     def expect_change(self, rows: float) -> None:
-        """Set the measured cost of a change of rows, in rows of the target."""
+        """Set the measured cost of a change of rows, in one-row forwards of the target."""
         self.beliefs.means[-1] = math.log(max(rows, FIRST_CHANGE))
         self._costs = None
 
     def parts(self, pending: int, depth: float, cells: float, changes: int) -> list[float]:
-        """Parts of `draft`, in rows of the target: steps, reading, attention, changes."""
+        """The parts of `Costs.draft`, in one-row forwards of the target.
+
+        Steps, reading, the attention of steps and of reading, changes of rows.
+        """
         read = max(pending - 1, 0)
         if self._costs is None:
             self._costs = np.exp(self.beliefs.means).tolist()
@@ -75,7 +79,7 @@ class _DraftCost:
     def measured(
         self, pending: int, depth: int, cells: float, changes: int, log_cost: float
     ) -> None:
-        """Correct each part by its share in what was expected."""
+        """Correct each part by its share of the expected cost."""
         parts = self.parts(pending, depth, cells, changes)
         whole = sum(parts)
         slopes = [(place, part / whole) for place, part in enumerate(parts)]
@@ -102,7 +106,7 @@ class Costs:
     """Seconds of every part of a round. Model lifetime; state only, no clock.
 
     `attended` are the tokens that the rows of a forward look back on, all rows together; `cells`
-    those that a drafting session has before it.
+    are the tokens before the drafts of the drafting sessions.
     """
 
     def __init__(self) -> None:
@@ -114,7 +118,7 @@ class Costs:
         self.copy_seconds: float | None = None
         """Seconds to copy a state, or to restore it; None where memory is cells."""
         self.snapshots = 0
-        """Tokens that the target's memory takes back without a copy of its state; not on disk."""
+        """Tokens that the target can take back without a copy of its state. Not kept on disk."""
         self.furthest = 0.0
         """The most tokens that a measured row looked back on."""
         self._row_seconds = self._attended_seconds = self._change_seconds = 0.0
@@ -123,7 +127,7 @@ class Costs:
     # --- what it costs ----------------------------------------------------------------------------
 
     def target(self, rows: int, attended: float = 0.0) -> float:
-        """Seconds of one target forward over `rows` >= 1 rows, as the forwards before it."""
+        """Seconds of one target forward over `rows` >= 1 rows, behind forwards of as many rows."""
         return self._row_seconds * self._staircase.stair(rows) + attended * self._attended_seconds
 
     def _refresh(self) -> None:
@@ -135,7 +139,7 @@ class Costs:
 
     @property
     def change_seconds(self) -> float:
-        """Seconds that a change to another row count adds, over all forwards until it is steady."""
+        """Seconds that a change of rows adds, over all forwards until they are steady again."""
         return self._change_seconds
 
     def plateau(self, rows: int) -> int:
@@ -156,47 +160,47 @@ class Costs:
     ) -> float:
         """Seconds to draft `depth` tokens one after another, reading `pending` tokens first.
 
-        The first forward reads a pending token and gives the first drafted one. `changes` of the
-        forwards have other rows than the one before.
+        The forward that reads the last pending token gives the first drafted one. `changes` of the
+        forwards have another row count than the one before.
         """
         cost = self._drafters.get(name, self._unknown)
         return self._row_seconds * sum(cost.parts(pending, depth, cells, changes))
 
     @property
     def host_seconds(self) -> float:
-        """Everything of a round that is neither target nor drafter."""
+        """Seconds of the host's work in a round without drafts."""
         return self._host_seconds
 
     @property
     def host_row_seconds(self) -> float:
-        """Seconds that each row of a draft adds to that: deciding and verification.
+        """Seconds of the host's work that each row of a draft adds, for deciding and verifying.
 
-        The slope of what rounds with drafts took by their rows: that there is a draft at all may
-        cost something too, but nothing that more rows would.
+        It is the slope of that work over the rows of rounds with drafts. The cost of having any
+        draft at all is no part of it, because more rows do not raise that cost.
         """
         return self._host_rows.value
 
     def measured_rows(self, cells: int = 0) -> dict[int, float]:
-        """Seconds by row count, of those that have been measured, behind so many tokens."""
+        """Seconds of a forward by row count, of measured row counts, behind `cells` tokens."""
         return {rows: self.target(rows, rows * cells) for rows in sorted(self._staircase.places)}
 
     @property
     def measured_drafters(self) -> frozenset[str]:
-        """Drafters whose cost is no mere guess."""
+        """Drafters whose cost was measured at least once."""
         return frozenset(name for name, cost in self._drafters.items() if cost.measured_once)
 
     def expect_draft(self, name: str, step: float) -> None:
-        """Set a prior cost of drafting a token, in rows of the target, until it is measured."""
+        """Set a prior cost of drafting a token, in one-row forwards, until it is measured."""
         if name not in self._drafters:
             self._drafters[name] = _DraftCost(step)
 
     def expect_change(self, alike: int, seconds: float) -> None:
-        """Set the measured added seconds of a forward that had `alike` ones right before it."""
+        """Set the measured seconds added to a forward right behind `alike` ones of as many rows."""
         self._staircase.expect_change(alike, seconds / self._row_seconds)
         self._refresh()
 
     def expect_draft_change(self, name: str, seconds: float) -> None:
-        """Set the measured cost of a change of rows for a drafter."""
+        """Set the measured seconds of a change of rows for a drafter."""
         if name in self._drafters:
             self._drafters[name].expect_change(seconds / self._row_seconds)
 
@@ -205,7 +209,7 @@ class Costs:
     def measured(
         self, rows: int, seconds: float, attended: float = 0.0, alike: int = STEADY
     ) -> float:
-        """Learn from one target forward; returns the log of measured by expected.
+        """Learn from one target forward; returns the log of measured over expected seconds.
 
         `alike` forwards right before it had as many rows. Robust: a single outlier moves
         nothing far.
@@ -217,7 +221,7 @@ class Costs:
         self._refresh()
         return surprise
 
-    def measured_draft(  # noqa: PLR0913, PLR0917 — what a draft is made of
+    def measured_draft(  # noqa: PLR0913, PLR0917 - what a draft is made of
         self,
         name: str,
         pending: int,
@@ -226,7 +230,7 @@ class Costs:
         cells: float = 0.0,
         changes: int = 0,
     ) -> None:
-        """One drafting of `depth` tokens after reading `pending`, or only that."""
+        """Learn from drafting `depth` tokens after reading `pending`; depth 0 is only reading."""
         something = depth > 0 or pending > 1
         if not something or depth < 0 or cells < 0 or not 0 < seconds < math.inf:
             return
@@ -236,7 +240,7 @@ class Costs:
         cost.measured(pending, depth, cells, changes, math.log(seconds) - self._staircase.level)
 
     def measured_host(self, seconds: float, more_rows: int = 0) -> None:
-        """The rest of one round, in which drafts added so many rows."""
+        """Learn the host's time of one round, in which drafts added `more_rows` rows."""
         if not 0 <= seconds < math.inf:
             return
         bounded = 4 * self._host_seconds  # a stolen time slice is not host work
@@ -247,7 +251,7 @@ class Costs:
         self._host_rows.measured(more_rows, min(seconds, bounded))
 
     def measured_copy(self, seconds: float) -> None:
-        """A state was copied, or brought back."""
+        """Learn the time of copying a state, or of restoring it."""
         if 0 <= seconds < math.inf:
             known = seconds if self.copy_seconds is None else self.copy_seconds
             self.copy_seconds = moved(known, min(seconds, 4 * known), RECENT)

@@ -1,7 +1,8 @@
-"""How many nodes of each draft share the decode: the likeliest, as many as are worth most. Pure.
+"""The number of nodes of each draft to verify: the likeliest, as many as are worth most. Pure.
 
-A forward may be padded, and a staircase of costs is flat in places: those rows can be filled. Nodes
-there are seldom accepted; that the target says something behind them is what they are made for.
+Rows of padding, and rows on a flat part of the cost staircase, are as good as paid and can be
+filled with more nodes. These are seldom accepted; they are there for the target's tokens behind
+them, of which lookahead makes n-grams.
 """
 
 from __future__ import annotations
@@ -14,14 +15,14 @@ from typing import NamedTuple
 from localspec.control.batch_cost import BatchCost
 
 _MOST_FILLED = 15
-"""Nodes of one session in rows that are as good as paid: as wide as the window that Fu et al.
-(2024) measured to be best of small models; it costs host time."""
+"""The most nodes of one session in rows that are as good as paid: the width of the window that Fu
+et al. (2024) measured to be best for small models. Each node costs host time."""
 
 
 class Candidate(NamedTuple):
-    """A draft by the chance that each of its nodes survives.
+    """A draft by the survival of its nodes.
 
-    At least its first `least` nodes are verified, and each looks back on `cells` tokens.
+    At least its first `least` nodes are verified; each looks back on `cells` tokens.
     """
 
     survival: Sequence[float]
@@ -36,11 +37,12 @@ def cut(
     others: Sequence[int],
     margin: float,
 ) -> list[int]:
-    """How many leading nodes of each to verify, in a decode that has rows of `others` as well.
+    """The number of leading nodes of each to verify, in a decode that has rows of `others` as well.
 
-    Rows go to the likeliest nodes over all drafts, and their number is the one of most worth:
-    tokens less seconds at `rate`. Where a forward holds as many rows of each session, they may also
-    all have the same number. More than what is verified anyway must promise `margin` tokens.
+    Rows go to the likeliest nodes over all drafts, one after another, and the number of rows with
+    the most worth is taken: tokens less seconds at `rate`. Where a forward holds equally many rows
+    of each session, equal numbers of nodes are tried as well. More nodes than must be verified must
+    be worth `margin` tokens more.
     """
     # Never rising, so that the likeliest nodes of a draft are always its first ones.
     chances = [list(accumulate(each.survival, min)) for each in candidates]
@@ -73,7 +75,7 @@ def cut(
 def _likeliest(
     candidates: Sequence[Candidate], chances: Sequence[Sequence[float]]
 ) -> Iterator[list[int]]:
-    """Yields the numbers of nodes after adding the likeliest remaining one, again and again."""
+    """Yields the numbers of nodes each time that the likeliest remaining one was added."""
     counts = [each.least for each in candidates]
     heap = [
         (-each[n], i) for i, (each, n) in enumerate(zip(chances, counts, strict=True)) if each[n:]
@@ -95,7 +97,7 @@ def _alike(candidates: Sequence[Candidate]) -> Iterator[list[int]]:
 
 
 def spare(batch_cost: BatchCost, nodes: Sequence[int]) -> list[int]:
-    """How many nodes more each session may have beside those of its draft."""
+    """The number of nodes that each session may add in rows that are as good as paid."""
     rows = [batch_cost.multiple + batch_cost.extra_rows(count) for count in nodes]
     own = [each - 1 - count for each, count in zip(rows, nodes, strict=True)]
     if not batch_cost.whole:
@@ -105,7 +107,7 @@ def spare(batch_cost: BatchCost, nodes: Sequence[int]) -> list[int]:
 
 
 def added_seconds(batch_cost: BatchCost, nodes: Sequence[int], more: Sequence[int]) -> float:
-    """Seconds that so many more nodes take: next to nothing, but not nothing."""
+    """Seconds that `more` nodes of each session add: next to nothing, but not nothing."""
     rows = [batch_cost.multiple + batch_cost.extra_rows(count) for count in nodes]
     filled = [
         batch_cost.multiple + batch_cost.extra_rows(count + added)

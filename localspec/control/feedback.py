@@ -1,4 +1,4 @@
-"""Learning from a round: it is booked against plain decoding, then costs and chances move."""
+"""Learns from a round: books it against plain decoding, then corrects costs and chances."""
 
 from __future__ import annotations
 
@@ -26,13 +26,14 @@ from localspec.control.trees import depths, path
 from localspec.types import LOOKAHEAD, Draft, Token
 
 DRAFTERS = "drafters"
-"""Names all of them, as one source that takes the host some time to ask."""
+"""The name of all drafters together, as one source that takes the host some time to ask."""
 _LONGEST_ASKING, _MOST_BROUGHT = 4.0, 10.0
-"""Asking took at most so many times what it takes by now, and brought at most so many times that:
-one long copy lasts for some fifty rounds in vain."""
+"""Bounds of one observation of asking: its time as a multiple of the usual one, its saving as a
+multiple of its time. Even so, after one long copy drafters are asked in vain for some fifty rounds.
+"""
 _HELD_UP = 6.0
-"""A token read or drafted costs at most one of plain decoding. A round that takes this many tokens
-more was held up by something else, a stopped process or another program."""
+"""A token read or drafted costs at most one of plain decoding. A round that takes the time of this
+many tokens more was held up by something else, a stopped process or another program."""
 
 
 class _Part(NamedTuple):
@@ -66,7 +67,7 @@ class PolicyFeedback:
 
     @property
     def left(self) -> float:
-        """Tokens of plain decoding that bets may still lose."""
+        """Tokens of plain decoding that drafts may still lose."""
         return self.regret.left
 
     @property
@@ -79,10 +80,11 @@ class PolicyFeedback:
         return self._slow.get(name, (0.0, 0.0))[0]
 
     def asking(self, name: str, stats: SessionStats) -> SlowSource:
-        """The savings of that source in this session: at first, no more than it takes.
+        """The savings of that source in this session: at first no more than asking takes.
 
-        Beginning with what other answers gained by it, of the real pair on a simulated H200 a
-        translation was .94 of plain, and is .99; all slices together 1.39, and are 1.46.
+        If a session began with the savings of other answers, the real pair on a simulated H200
+        would have .94 of plain decoding for translation instead of .99, and 1.39 for all slices
+        instead of 1.46.
         """
         return stats.asking.setdefault(name, SlowSource(min(self._slow.get(name, (0.0, 0.0)))))
 
@@ -95,9 +97,10 @@ class PolicyFeedback:
     def expect_saving(
         self, stats: SessionStats, chains: Sequence[Sequence[float]], rate: float
     ) -> None:
-        """Learn the saving of this round's free chains if rows did not change, by their survival.
+        """Learn what this round's free chains would save if changes of rows were free.
 
-        In time at `rate`, and as much of it as such promises are kept.
+        The saving follows from their survival, in seconds at `rate`, times the share of such
+        promises that was kept lately.
         """
         sums = [[*accumulate(survival, initial=0.0)] for survival in chains]
         seconds = [
@@ -151,9 +154,9 @@ class PolicyFeedback:
             costs.measured_draft(each.name, pending, each.depth, seconds, each.cells, each.changes)
 
     def _parts(self, round_: Round, attended: float, more: int) -> list[_Part]:
-        """A round's forwards, what is believed of each, and whether it was the first of its kind.
+        """A round's forwards: the seconds and believed seconds of each, and whether it was a first.
 
-        The host's work belongs to the target's, with `more` rows for drafts.
+        The host's work, with `more` rows for drafts, is part of the target's forward.
         """
         costs = self._costs
         changing = costs.change_seconds * (round_.alike == 0)
@@ -175,12 +178,12 @@ class PolicyFeedback:
     def _book(
         self, round_: Round, parts: Sequence[_Part], seconds: float, batch_cost: BatchCost
     ) -> None:
-        """Gain or loss against plain decoding, as that was last measured."""
+        """Book the gain or loss against plain decoding, as that was last measured."""
         plain_forwards = self._plain_forwards(round_.views, batch_cost)
         kept = [len(tokens) for tokens in round_.committed]
         plain = not round_.drafted and not any(judged.draft for judged in round_.judged)
         plain = plain and round_.rows == len(kept) * self.multiple
-        steady = plain and round_.alike >= STEADY  # whatever is believed of changes
+        steady = plain and round_.alike >= STEADY  # so it holds no cost of a change of rows
         asking_seconds = round_.asked_seconds + round_.planning_seconds
         if steady:
             self.baseline.measured(seconds - asking_seconds, plain_forwards)
@@ -214,7 +217,7 @@ class PolicyFeedback:
     def _weigh_asking(self, round_: Round, stats: SessionStats, saved: float) -> None:
         """Learn whether asking drafters before a forward repays itself in a session.
 
-        It spared so many seconds, what it took included.
+        The round `saved` so many seconds against plain decoding, with asking as a part of its time.
         """
         if round_.planning_seconds <= 0:
             return
@@ -225,7 +228,7 @@ class PolicyFeedback:
         self.asked(DRAFTERS, stats, took, max(0.0, brought))
 
     def _charged(self, part: _Part, most: float, one_seconds: float) -> float:
-        """Seconds of a part, of which what was an outlier is forgiven."""
+        """The charged seconds of a part, from which an outlier's excess is forgiven."""
         spent, believed = part.seconds / one_seconds, part.believed / one_seconds
         charged = self.outliers.charged(part.kind, spent, believed, most, first=part.first)
         return charged * one_seconds
@@ -240,9 +243,9 @@ class PolicyFeedback:
     ) -> None:
         """Learn from a session's neural draft: its confidence, its outcome and its cost.
 
-        Sessions that drafted `together` by one source share its forwards evenly. What the source
-        had to catch up with is no cost of this draft: it was weighed against the rest of the
-        session before.
+        `together` counts the sessions that drafted by each source: they share its forwards evenly.
+        Reading a backlog is no cost of this draft: it was weighed against the rest of the session
+        before.
         """
         if view.stats is None:
             return
@@ -290,7 +293,7 @@ class PolicyFeedback:
     def _learn_acceptance(
         self, view: View, judged: VerifiedDraft, committed: Sequence[Token]
     ) -> None:
-        """Every free chain against the text, then what only the verified draft shows."""
+        """Learn from every free chain by the text, then from nodes of the verified draft alone."""
         local, draft = view.local, judged.draft
         shown = {
             node
@@ -315,7 +318,7 @@ class PolicyFeedback:
         return (seconds + self._costs.host_seconds) / self._costs.target(1)
 
     def _backlog_seconds(self, drafted: Drafted) -> float:
-        """Seconds of the source's backlog, weighed before against the rest of the session."""
+        """Seconds of reading the source's backlog, weighed against the rest of the session."""
         backlog = max(0, drafted.pending - RECURRING_READS)
         reading = self._costs.draft(drafted.name, backlog + 1, 0, drafted.cells)
         return min(drafted.seconds, reading) if backlog else 0.0
@@ -325,12 +328,12 @@ class PolicyFeedback:
 
 
 def _by(source: str, draft: Draft, committed: Sequence[Token]) -> int:
-    """How many of the committed tokens one source proposed."""
+    """The number of committed tokens that one source proposed."""
     return sum(draft.signals[node].source == source for node in path(draft, committed))
 
 
 def _tokens(round_: Round) -> int:
-    """All that was read and drafted in a round, plus calls of slow sources and copies."""
+    """The number of tokens read and drafted in a round, calls of slow sources and copies."""
     drafted = sum(each.pending + each.guessed + each.depth for each in round_.drafted)
     asked = sum(len(view.asked) for view in round_.views)
     return round_.rows + drafted + asked + round_.copies

@@ -1,4 +1,4 @@
-"""How many forwards llama.cpp makes of one decode, and of how many rows each. Pure."""
+"""The forwards that llama.cpp makes of one decode, and the rows of each. Pure."""
 
 from __future__ import annotations
 
@@ -6,16 +6,16 @@ from collections.abc import Iterator, Mapping
 from typing import Literal, TypeAlias
 
 Layout: TypeAlias = Literal["shared", "streams", "apart"]
-"""Which rows one forward can hold: any; as many of each of several slots that follow one another;
-or those of one slot (`engine/exactness/separate.py`)."""
+"""The rows that one forward can hold: any (shared), equally many of each of several adjacent slots
+(streams), or those of one slot (apart, `engine/exactness/separate.py`)."""
 
 
 def forwards(rows: Mapping[int, int], layout: Layout, snapshots: int = 0) -> list[int]:
-    """The rows of each forward of a decode with so many `rows` of each slot, in order of slots.
+    """The number of rows in each forward of a decode with these `rows` of each slot.
 
-    Slots with a memory of their own, be it a KV stream or a state, take part in a forward with as
-    many rows each, as many as the one with the fewest has (llama_batch_allocr::split_equal). What
-    others have more is computed after that, and so are slots behind one that takes no part. Where
+    Slots with a memory of their own, be it a KV stream or a state, share a forward with equally
+    many rows each, as many as the slot with the fewest has (llama_batch_allocr::split_equal). The
+    others' further rows come in later forwards, and so do slots behind one that has no rows. Where
     forwards leave `snapshots`, the last rows of a slot are not divided.
     """
     if layout == "shared":
@@ -30,7 +30,8 @@ def split(
 ) -> Iterator[dict[int, int]]:
     """The rows of each slot in each forward, where slots have memories of their own.
 
-    Unless only `adjacent` slots share a forward, all that are left do: one KV cache beside states.
+    With `adjacent` only slots that follow one another share a forward. Without, all that have rows
+    left do, as with one KV cache beside states.
     """
     left = {slot: count for slot, count in sorted(rows.items()) if count}
     while left:
@@ -47,7 +48,7 @@ def split(
 
 
 def _undivided(made: Mapping[int, int], left: Mapping[int, int], snapshots: int) -> dict[int, int]:
-    """The first slots that end here or keep enough rows; otherwise the first one as a whole."""
+    """The first slots whose last `snapshots` rows stay together, or else all rows of the first."""
     kept: dict[int, int] = {}
     for slot, count in made.items():
         if 0 < left[slot] - count <= snapshots:
@@ -58,10 +59,10 @@ def _undivided(made: Mapping[int, int], left: Mapping[int, int], snapshots: int)
 
 
 def taken_back(rows: Mapping[int, int], snapshots: int) -> dict[int, int]:
-    """How many of its last tokens each slot can take back by snapshots after such a decode.
+    """The number of its last tokens that each slot can take back by snapshots after a decode.
 
-    A forward of several slots may move the states of others, but not their snapshots
-    (llama_memory_recurrent::find_slot).
+    A forward of several slots may move the states of other slots but not their snapshots, which
+    are then lost (llama_memory_recurrent::find_slot).
     """
     found = dict.fromkeys(rows, snapshots)
     for adjacent in (True, False):
@@ -75,7 +76,7 @@ def taken_back(rows: Mapping[int, int], snapshots: int) -> dict[int, int]:
 
 
 def moves(rows: Mapping[int, int], snapshots: int) -> bool:
-    """Whether such a decode may move the states of slots that have no rows in it."""
+    """Whether a decode of these `rows` may move the states of slots that have no rows in it."""
     return any(
         len(made) > 1
         for adjacent in (True, False)

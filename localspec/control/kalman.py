@@ -1,9 +1,9 @@
-"""Beliefs about positive quantities, learned from noisy sums of them.
+"""Beliefs about positive quantities, learned from noisy measurements of their sums.
 
-Every quantity is held as a logarithm, because costs are wrong by factors, and every measurement is
-the logarithm of a weighted sum: `log(sum(weight * exp(quantity)))`. Its slope in a quantity is the
-share that this quantity has in the sum, so a measurement corrects what it is made of (an extended
-Kalman filter). Robust: an outlier says only its direction.
+Every quantity is held as a logarithm, because costs are wrong by factors. A measurement is the
+logarithm of a weighted sum: `log(sum(weight * exp(quantity)))`. Its derivative by a quantity is the
+share of that quantity in the sum, so a measurement corrects each quantity by its share (an extended
+Kalman filter). It is robust: an outlier moves beliefs in its direction by a bounded amount.
 """
 
 from __future__ import annotations
@@ -18,11 +18,12 @@ from numpy.typing import NDArray
 Array: TypeAlias = NDArray[np.float64]
 
 _NOISE = 0.01  # doubled 0.98 (0.93), halved 0.83 (0.46)
-"""Variance of one log measurement: 10 %. Less would let one stolen time slice move a belief."""
+"""Variance of one log measurement: an error of 10 %. With less, one lost time slice would move a
+belief."""
 _CLIP = 2.0
-"""Standard deviations beyond which a measurement says only its direction."""
+"""Standard deviations to which the error of a measurement is cut."""
 _FEW = 1.0
-"""Variance of what a slope grows with below which little is known."""
+"""Added to the variance of x: where x hardly varies, little is known and a slope is near 0."""
 
 
 class Beliefs:
@@ -31,11 +32,11 @@ class Beliefs:
     def __init__(self) -> None:
         self.means: Array = np.empty(0)
         self._covariance: Array = np.empty((0, 0))
-        self._diagonal: Array = np.empty(0)  # a view of it
+        self._diagonal: Array = np.empty(0)  # a view of the covariance
         self._drifts: Array = np.empty(0)
 
     def add(self, mean: float, variance: float, drift: float) -> int:
-        """Another quantity, and by how much its variance grows with each measurement; its place."""
+        """Add a quantity, whose variance grows by `drift` at each measurement; return its place."""
         self.means = np.append(self.means, mean)
         self._drifts = np.append(self._drifts, drift)
         self._covariance = np.pad(self._covariance, (0, 1))
@@ -44,10 +45,10 @@ class Beliefs:
         return len(self.means) - 1
 
     def measured(self, slopes: Sequence[tuple[int, float]], error: float) -> None:
-        """One log measurement that was `error` above what was expected of it.
+        """Learn from one log measurement that was `error` above its expectation.
 
         Args:
-            slopes: Places and by how much the expectation moves with each; others have none.
+            slopes: Places and the derivative of the expectation by each; by all others it is 0.
             error: Measured less expected.
         """
         shares: Array = sum(value * self._covariance[place] for place, value in slopes)
@@ -58,7 +59,7 @@ class Beliefs:
         self._diagonal += self._drifts
 
     def variance(self, place: int, given: int | None = None) -> float:
-        """How uncertain a quantity is, or would be if another one were known."""
+        """The variance of a quantity, or what it would be if the one at `given` were known."""
         covariance = self._covariance
         own = float(covariance[place, place])
         if given is not None:
@@ -67,9 +68,10 @@ class Beliefs:
 
 
 class Slope:
-    """Least squares of noisy pairs, of which the `kept` share is kept by each new one. State only.
+    """The slope of a line through noisy pairs (x, y), by least squares. State only.
 
-    What is there without the other quantity is no part of it.
+    Each new pair keeps the share `kept` of the weight of earlier ones. The intercept, what y is
+    where x is 0, is no part of the slope.
     """
 
     def __init__(self, kept: float) -> None:
@@ -80,11 +82,11 @@ class Slope:
 
     @property
     def value(self) -> float:
-        """Never below nothing."""
+        """The slope, at least 0."""
         return max(0.0, self._covariance) / (self._variance + _FEW)
 
     def measured(self, x: float, y: float) -> None:
-        """One pair."""
+        """Learn from one pair."""
         if not self._known:
             self._mean_x, self._mean_y, self._known = x, y, True
         more_x, more_y = x - self._mean_x, y - self._mean_y
@@ -104,7 +106,7 @@ class Slope:
         """A slope from the list that `to_list` gave.
 
         Raises:
-            ValueError: it is something else.
+            ValueError: the list is something else.
         """
         slope = cls(kept)
         if data:

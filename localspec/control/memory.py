@@ -1,7 +1,7 @@
-"""How fast what was observed is forgotten: memories that several quantities share. Pure.
+"""Memories: how fast means forget old observations. Several quantities share each. Pure.
 
-Each is the share that is kept when there is something new, so that about `1 / (1 - share)`
-observations count.
+A memory is the share of the old mean that is kept at a new observation, so that about the last
+`1 / (1 - memory)` observations count.
 """
 
 from __future__ import annotations
@@ -9,17 +9,17 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 SESSION = 0.98  # as the forgiveness of neural drafts doubled 1.00 (0.98), halved 0.81 (0.46)
-"""The last 50: of the doubt of a source that does not draft, of confidence, of what a new answer
-begins with, and of what else the device does."""
+"""The last 50 observations: for the doubt of a neural source, the chance of each confidence level,
+the savings that a new answer begins with, and contention on a device (`overlap.py`)."""
 RECENT = 0.95
-"""The last 20 rounds: of their costs beside forwards, of the pace, of what drafts save."""
+"""The last 20 rounds: for costs of the host and of copies, a session's pace, and its savings."""
 
 
 def moved(before: float, now: float, kept: float) -> float:
-    """A mean that forgets, after one more observation."""
+    """The mean `before` after one more observation, `now`."""
     return before + (1 - kept) * (now - before)
 
 
 def blended(before: Iterable[float], now: Iterable[float], kept: float) -> tuple[float, ...]:
-    """Several of them."""
+    """Several such means at once."""
     return tuple(moved(old, new, kept) for old, new in zip(before, now, strict=True))

@@ -1,8 +1,9 @@
-"""Whether a draft model drafts on while the target verifies, and how far. Pure.
+"""Decides whether a draft model drafts on while the target verifies, and how far. Pure.
 
-What it adds then is worth something only if all of the draft is accepted and its guess of the bonus
-token is right. A forward that ends in time costs nothing on a device of its own; what it lasts
-longer, and what it slows the target down where both share a device, is lost in any case.
+A continuation is worth something only if all of the draft is accepted and its guess of the bonus
+token is right. On a device of its own, a forward of the draft that ends before the target's costs
+nothing. The time by which it ends later, and the time by which it slows the target down on a shared
+device, are lost in any case.
 """
 
 from __future__ import annotations
@@ -18,26 +19,27 @@ from localspec.control.round import View
 from localspec.types import Draft, Signal
 
 _AHEAD = 2
-"""Forwards of the least continuation: the first guesses the bonus token, which saves nothing."""
+"""Forwards of the shortest continuation: the first guesses the bonus token and saves nothing."""
 _PRIOR_FORWARDS = 8
-"""So many forwards of the draft weigh as much as what is believed of contention before."""
+"""Forwards of the draft that the first belief about contention counts for."""
 _TRIAL_ROUNDS = 64
-"""Where contention forbids it, it is measured again after so many rounds, and later each time:
-two forwards in 64 rounds are less than one percent."""
+"""Rounds after which contention is measured again where it forbids continuations, each time twice
+as many, up to 16 times. Two forwards in 64 rounds are less than one percent."""
 _ALONE_ROUNDS = 16
-"""One round in so many is not overlapped, nor the first of a row count: of the target's forwards it
-is learned there what they take when they run alone."""
+"""One round in so many, and the first of each row count, is not overlapped, to learn how long the
+target's forwards take when they run alone."""
 _ALONE_KEPT = 0.8
-"""Of such forwards, in how far those of a row count are from the curves, which leave out what
-changes of rows take."""
+"""Memory of how far such forwards of a row count are from the cost curves, which leave out the cost
+of changes of rows."""
 
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """The target's forward of one round as time to draft in. Seconds.
+    """The time of the target's forward in one round, as time to draft in. Seconds.
 
-    The forward `lasts` so long, and one of the draft a `step`. Each second of the draft makes the
-    target's longer by `contention`. A continuation has at most so many `nodes`.
+    The target's forward takes `lasts`, a forward of the draft takes `step`. Each second of the
+    draft makes the target's forward `contention` seconds longer. A continuation has at most `nodes`
+    nodes. With `always` it goes on whatever it costs.
     """
 
     step: float
@@ -47,9 +49,9 @@ class Window:
     always: bool = False
 
     def pays(self, chance: float, elapsed: float, forwards: int = 1) -> bool:
-        """Whether so many more forwards of the draft, `elapsed` after the target's began, pay.
+        """Whether `forwards` more of the draft pay, `elapsed` seconds after the target's began.
 
-        `chance` is that all of the drafted tokens before them become text.
+        `chance` is the probability that all drafted tokens before them become text.
         """
         if self.always:
             return True
@@ -59,13 +61,13 @@ class Window:
 
 
 class Overlap:
-    """Decides for one model. Model lifetime; state only, no clock.
+    """Decides on the continuations of one model's drafts. Model lifetime; state only, no clock.
 
     Args:
         costs: The machine's curves.
-        acceptance: The chances of the draft model.
-        always: Whatever it costs.
-        shared: Target and draft compute on the same device, as far as is known.
+        acceptance: The chances of the draft model's nodes.
+        always: Whether to continue drafts whatever that costs.
+        shared: Whether target and draft compute on the same device, as far as is known.
     """
 
     def __init__(
@@ -82,7 +84,7 @@ class Overlap:
 
     @property
     def contention(self) -> float:
-        """Seconds that the target's forward becomes longer for each second of the draft's."""
+        """Seconds by which each second of the draft makes the target's forward longer."""
         weight = _PRIOR_FORWARDS * self._step
         if not weight + self._drafted:
             return self._expected
@@ -92,13 +94,15 @@ class Overlap:
     def window(
         self, name: str, rows: int, attended: float, sessions: Sequence[tuple[View, Draft]]
     ) -> Window | None:
-        """The time to draft on behind these drafts of a round; None where that does not pay.
+        """The time to draft on behind these drafts; None where that does not pay.
+
+        It is also None in a round in which the target runs alone to be measured.
 
         Args:
-            name: The draft model's.
-            rows: Of the target's forward.
+            name: The draft model's name.
+            rows: Rows of the target's forward.
             attended: Tokens that these rows look back on, all together.
-            sessions: Those that may be continued, and what is verified of each.
+            sessions: Sessions whose drafts may be continued, and the verified part of each draft.
         """
         cells = max((view.cells for view, _ in sessions), default=0)
         step = self._costs.draft(name, 1, 1, cells)
@@ -116,23 +120,23 @@ class Overlap:
         return None if alone and not self._always else window
 
     def chance(self, view: View, *signals: Iterable[Signal]) -> float:
-        """How likely all of these nodes, one behind the other, become text."""
+        """Probability that all of these nodes, one behind the other, become text."""
         chain = [signal for part in signals for signal in part]
         return self._acceptance.survival(chain, view.local)[-1] if chain else 1.0
 
     def alone(self, rows: int, attended: float, took: float) -> None:
-        """Learn from a forward of the target that ran alone."""
+        """Learn from a forward of the target that ran alone and took `took` seconds."""
         longer = took / self._costs.target(rows, attended)
         known = self._alone.setdefault(rows, longer)
         self._alone[rows] = moved(known, min(longer, 2 * known), _ALONE_KEPT)
 
     def beside(self, window: Window, took: float, drafted: float) -> None:
-        """Learn from one beside which so many seconds were drafted."""
+        """Learn from a forward that took `took` seconds beside `drafted` seconds of the draft."""
         self._more = SESSION * self._more + took - window.lasts
         self._drafted = SESSION * self._drafted + drafted
 
     def _trial(self, window: Window, chances: Sequence[float]) -> Window | None:
-        """A short window now and then where contention alone speaks against one."""
+        """Now and then a short window where contention is the only reason against one."""
         if not self._pays(replace(window, contention=0.0), chances):
             return None
         self._passed += 1

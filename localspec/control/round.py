@@ -18,31 +18,33 @@ STALL_SECONDS = 0.2
 RECURRING_READS = 3
 """Tokens a source reads every round anyway; more is a backlog, paid once and used to the end."""
 _COPY_FORGIVENESS = 0.995  # doubled 1.00 (1.00), halved 1.00 (0.99)
-"""Doubt of copies fades over two hundred rounds: a sure one is worth so much that it is taken
-anyway. That of neural drafts fades over fifty, because a text may change in the middle."""
+"""The memory of the doubt of copies, two hundred rounds: a sure copy is worth so much that doubt
+does not prevent it. The doubt of neural drafts fades over fifty rounds (`SESSION`), because a text
+may change in the middle."""
 _MOST_PASSED_ON = 0.5
-"""No new answer doubts copies by more: it may be an edit behind many chats."""
+"""The most doubt of copies that a new answer begins with: it may be an edit after many chats."""
 _LATEST = 0.7
 """Memory of a pace that follows the last three rounds."""
 _NEURAL_DOUBT = 0.2  # doubled 1.00 (0.98), halved 0.83 (0.46)
 """Initial doubt of neural drafts, as a share of their cost: not every text is as easy as it looks.
 """
 LEVELS = (1, 2, 3, 5, 7, 11, 15, 23)
-"""Nodes, as far as a session remembers apart what drafts of so many would have brought."""
+"""Numbers of nodes: a session remembers for each what drafts of at most that many nodes save."""
 _SAVING_MEMORY, _SAVING_DOUBT = 0.9, 3.0
-"""A session shows for some rounds what a source would save before it reads a prompt for that. Of 20
-rounds, and after twice as many, answers of 14 tokens on a GPU were a tenth slower."""
+"""The memory of a source's saving in a session, and the rounds without any that it begins with: a
+source reads a prompt only after it would have saved time for some rounds. With a memory of 20
+rounds and twice as many to begin with, answers of 14 tokens on a GPU were a tenth slower."""
 _SELDOM = 8
-"""One round in so many asks a slow source all the same: texts change."""
+"""A slow source that does not pay is still asked in one round of so many: texts change."""
 
 
 @dataclass(frozen=True, slots=True)
 class Neural:
     """A source that is not free and could draft now, reading `pending` tokens first.
 
-    `before` are the rows of its latest forward, 0 if that is not known. It does without `skipped`
-    tokens of the text; None where it has to know all of it. One that is `stepwise` reads what is
-    drafted before it one token a forward, as it drafts, and no more than `STEPS` of it.
+    `before` are the rows of its latest forward, 0 if that is not known. It has left out `skipped`
+    tokens of the text; None where it has to read all of them. One that is `stepwise` reads the
+    nodes drafted before its own one a forward, as it drafts, and no more than `STEPS` of them.
     """
 
     name: str
@@ -56,8 +58,8 @@ class Neural:
 class NeuralStats:
     """One neural source in one session: how far its drafts fell short, and what they would save.
 
-    `saving` is the share of its time that the session would save by it, on average over the rounds;
-    over the rest of the session that has to repay what the source must read.
+    `saving` is the share of its time that the session would save by the source, on average over the
+    rounds. Over the rest of the session this has to repay the reading of the source's backlog.
     """
 
     bias: AcceptanceBias = field(default_factory=lambda: AcceptanceBias.doubted(_NEURAL_DOUBT))
@@ -66,11 +68,11 @@ class NeuralStats:
 
     @property
     def saving(self) -> float:
-        """Share of its time that the source would save, were it up to date."""
+        """Share of its time that the session would save if the source were up to date."""
         return self.saved / self.seen
 
     def begin(self, saving: float) -> None:
-        """A round with the source at hand, which would save this share of its time."""
+        """Add a round in which the source, up to date, would save this share of the time."""
         self.saved = _SAVING_MEMORY * self.saved + saving
         self.seen = _SAVING_MEMORY * self.seen + 1
         self.bias.forgive(SESSION)
@@ -90,13 +92,13 @@ class Bet(NamedTuple):
 
 @dataclass(slots=True)
 class SlowSource:
-    """The recent saving by one source in one session, in seconds."""
+    """The recent saving by one slow source in one session, in seconds a call."""
 
     saving_seconds: float
     skipped: int = 0
 
     def due(self, takes_seconds: float) -> bool:
-        """Whether to ask now, if that takes so long."""
+        """Whether to ask in this round, where a call takes so long."""
         self.skipped += 1
         if self.saving_seconds < takes_seconds and self.skipped < _SELDOM:
             return False
@@ -113,14 +115,14 @@ class SessionStats:
     """The controller's statistics of one session. Opaque to its owner.
 
     `neural`, by source, and `copies` are how far drafts and free chains fell short of expectations.
-    That fades, so a source that is left is tried again, and later each time that it disappoints.
+    This doubt fades, so an abandoned source is tried again, later each time that it disappoints.
 
-    `speeds` are decaying sums of tokens and time.
+    `speeds` are decaying sums of tokens and time, with a long and a short memory.
 
-    `brings` are the seconds that free drafts of at most so many nodes (`LEVELS`) spare plain
-    decoding in a round, before what they cost. `asking` is what that brings by source, where it
-    takes a while. `regret_budget` is how far the answer is behind plain decoding, `filling` what
-    may be lost by nodes in rows that are as good as paid.
+    `expected_saving` are the seconds that free drafts of at most so many nodes (`LEVELS`) save in a
+    round, before their cost. `asking` is the recent saving by each slow source. `regret_budget` is
+    how far the answer is behind plain decoding, `filling` what may still be lost by nodes in rows
+    that are as good as paid.
     """
 
     local: SessionAcceptance = field(default_factory=SessionAcceptance)
@@ -134,9 +136,11 @@ class SessionStats:
 
     @property
     def speed(self) -> float:
-        """Tokens in the time of one row, lately; 0 before anything was committed.
+        """Recent tokens in the time of a one-row forward; 0 before anything was committed.
 
-        The lower of two paces: what a copy brought forbids no draft in the text after it.
+        The lower of two paces, a slow and a fast mean. After one long accepted copy the slow mean
+        stays high for many rounds and would make time too dear for ordinary drafts; the fast one
+        falls soon.
         """
         return min(tokens / time if time > 0 else 0.0 for tokens, time in self.speeds)
 
@@ -145,7 +149,7 @@ class SessionStats:
         return self.neural.setdefault(name, NeuralStats())
 
     def advance(self, tokens: int, time: float) -> None:
-        """A round committed `tokens` in `time`, which is in rows of the target."""
+        """Add a round that committed `tokens` in `time`, in one-row forwards of the target."""
         self.speeds = tuple(
             (stats * before + tokens, stats * lasted + time)
             for stats, (before, lasted) in zip((RECENT, _LATEST), self.speeds, strict=True)
@@ -169,16 +173,16 @@ class SessionStats:
         self.copies.forgive(_COPY_FORGIVENESS)
 
     def observe_draft(self, bet: Bet, accepted: int, seconds: float) -> None:
-        """Compare a bet with its outcome: the accepted nodes, for `seconds` more."""
+        """Compare a bet with its outcome: `accepted` nodes, which took `seconds` more."""
         missing = bet.worth - (accepted - bet.rate * seconds)
         self.source(bet.source).bias.observe(missing, bet.cost, bet.worth + bet.cost)
 
 
 @dataclass(slots=True)
 class Decision:
-    """The decision about one session in one round, from which is learned when that is over.
+    """The decision about one session in one round, kept to learn from it after the round.
 
-    The `bet` on a neural draft, and the draft that was `proposed`, before it was cut.
+    It is the `bet` on a neural draft, and the draft that was `proposed`, before it was cut.
     """
 
     bet: Bet | None = None
@@ -189,14 +193,14 @@ class Decision:
 class View:
     """One session in this round.
 
-    `free` holds one chain per free source with something to say, `budget` the most nodes that may
-    be drafted, `remaining` the expected tokens still to come. `always` forbids depth 0 where there
-    is a draft. `target_confidence` is the mean probability that the target lately gave its own
-    tokens, if known: it tells, before a draft model has read anything, whether it would agree.
-    `cells` are the tokens before the draft, which every row of it looks back on. `elapsed_seconds`
-    is its time since it was admitted. `asked` are the seconds that free sources took which take a
-    while. A draft may be a tree where there are `trees`. `carried` is what a neural source drafted
-    for this round already, while the target verified the last one.
+    `free` holds one chain per free source that has one, `budget` the most nodes that may be
+    drafted, `remaining` the expected tokens still to come. `always` forbids depth 0 where there is
+    a draft. `target_confidence` is the mean probability that the target lately gave its own tokens,
+    if known: it predicts how often a draft model will agree, before that has read anything. `cells`
+    are the tokens before the draft, on which every row of it looks back. `elapsed_seconds` is the
+    session's time since its admission. `asked` are the seconds that each slow free source took.
+    With `trees` the draft may be a tree. `carried` is the continuation that a neural source drafted
+    for this round while the target verified the last one.
     """
 
     free: tuple[Draft, ...] = ()
@@ -221,18 +225,18 @@ class View:
 
     @property
     def local(self) -> SessionAcceptance | None:
-        """How well this session's own text was guessed, where it is remembered."""
+        """The session's own acceptance, where statistics of it are kept."""
         return self.stats.local if self.stats is not None else None
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """`base` goes to the target, continued by at most `budget` nodes of source `extend`, if any.
+    """The plan of one session's draft: `base`, continued by at most `budget` nodes of `extend`.
 
-    The source asks `worth` with its signals so far before each further node. `along` tells how many
-    leading nodes of a cheaper source's chain it should read along in a forward. It reads `read`
-    pending tokens at most, after the oldest `skip` of them were left out. With `siblings` it adds
-    second choices, where it has them.
+    Before each further node the source `extend` calls `worth` with its signals so far. `along`
+    gives the number of leading nodes of a cheaper source's chain to read in the same forward. The
+    source reads at most `read` pending tokens, after it has left out the oldest `skip` of them.
+    With `siblings` it adds second choices, where it has them.
     """
 
     base: Draft
@@ -249,9 +253,9 @@ class Plan:
 class Drafted:
     """The cost of one source's drafting: `depth` forwards after reading `pending` tokens.
 
-    `guessed` tokens were read along with those forwards. `cells` are the tokens that its sessions
-    had before them, all together. `changes` of the forwards had other rows than the one before, and
-    the `first` of some row count was among them.
+    `guessed` more tokens were read in those forwards. `cells` are the tokens before the drafts, of
+    all its sessions together. `changes` of the forwards had another row count than the one before;
+    `first` is whether one of them was the first of its row count.
     """
 
     name: str
@@ -276,12 +280,13 @@ class VerifiedDraft:
 class Round:
     """A round. `views`, `judged` and `committed` are aligned, one entry per session.
 
-    `rows` counts all rows of the decode, and `alike` forwards right before it had as many; free
-    chains are scored against the `committed` tokens, and some took `asked_seconds` in which nothing
-    else ran. The host's time has `planning_seconds` in which other drafters were asked and plans
-    made before the forward. `copies` of states took `copy_seconds`. The decode is `regular` where
-    it was one forward of what plain decoding and drafts need, and `first` if none before had as
-    many rows since the model was loaded.
+    `rows` counts all rows of the decode, and `alike` forwards right before it had as many. Free
+    chains are scored against the `committed` tokens. `asked_seconds` went to slow free sources, and
+    to continuations that outlasted the forward, while nothing else ran. `planning_seconds`, a part
+    of `host_seconds`, went to asking other drafters and making plans before the forward. `copies`
+    of states took `copy_seconds`. The decode is `regular` if it was one forward of what plain
+    decoding and drafts need, and `first` if none before had as many rows since the model was
+    loaded.
     """
 
     rows: int
@@ -309,15 +314,15 @@ class Policy(Protocol):
     def wants_slow_source(
         self, name: str, stats: SessionStats | None, beside: str | None = None
     ) -> bool:
-        """Whether a free source that takes a while is asked in this round.
+        """Whether a slow free source is asked in this round.
 
-        Or, where the source `beside` it drafts, before one of the forwards of that.
+        With `beside`: whether it is asked for a guess before a forward of that neural source.
         """
 
     def likely(self, stats: SessionStats | None) -> Callable[[Sequence[Signal]], bool]:
-        """Whether a free chain with these signals may be worth another node.
+        """A rule for one free chain: whether it may be worth another node behind these signals.
 
-        A rule for one chain, asked with each of its beginnings in turn.
+        It is called with each beginning of the chain in turn.
         """
 
     def plan(self, views: Sequence[View], other_rows: int = 0, before: int = 0) -> list[Plan]:
@@ -333,7 +338,7 @@ class Policy(Protocol):
         """How many leading nodes of each draft are verified, after drafting."""
 
     def paid(self, views: Sequence[View], nodes: Sequence[int], other_rows: int = 0) -> list[int]:
-        """How many more nodes of each draft cost next to nothing beside these, after `cut`."""
+        """How many nodes can be added to each draft for next to nothing, after `cut`."""
 
     def padded(self, rows: int) -> int:
         """How many rows to decode at least, in a round that needs `rows`, after `cut`."""
@@ -341,13 +346,13 @@ class Policy(Protocol):
     def asks(self, stats: SessionStats | None) -> bool:
         """Whether drafters are asked before the next forward, after a round that suggests it.
 
-        Else they are looked at while it runs.
+        Otherwise they are asked while the forward runs.
         """
 
     def even(self, rows: Sequence[int]) -> bool:
         """Whether all sessions should have as many rows as the one with the most of these.
 
-        Asked where a forward has as many rows of each.
+        Called where a forward holds equally many rows of each session.
         """
 
     def observe(self, round_: Round) -> None:

@@ -3,9 +3,9 @@
 The target's cost over the rows of one decode is a jagged staircase that differs per machine,
 quantization and model. It is held as log-offsets from a prior shape, measured row count by row
 count, on top of one common level: a machine that gets busy moves the level, and the stairs, on
-which every decision rests, stay as they were. Attention comes on top, for every row by the tokens
-that it looks back on, and what a forward takes more because the one before it had another row
-count: on a GPU that can be more than all the rest.
+which every decision rests, stay as they were. Two costs are added: attention, for every row by the
+tokens that it looks back on, and a change of rows, where the forward before had another row count.
+On a GPU a change can cost more than all the rest.
 """
 
 from __future__ import annotations
@@ -27,39 +27,39 @@ _SHAPE = (
     np.array([*POINTS, 4096], dtype=float),
     np.array([1, 1.7, 2.3, 3, 3.5, 4, 4.5, 5, 5.1, 5.2, 5.4, 6, 8.5, 11, 1281]),
 )
-"""Cost relative to one row before anything is measured: a slow CPU, so that it errs to plain."""
+"""Prior cost relative to one row: that of a slow CPU, so that errors favour plain decoding."""
 _TABLE_KEPT = 8
-"""For how many measurements the costs of row counts are kept ready, because a round asks for dozens
-of them: stairs move slowly, and the level, which does not, is no part of it."""
+"""Measurements for which the table of stairs is kept, because a round reads dozens of its entries.
+Stairs move slowly; the level, which does not, is no part of the table."""
 
 _ALIKE = 1.03
-"""Row counts whose costs differ by less are as dear: beliefs about neighbours differ by their
-noise. Of those that are, one of `POINTS` is taken: few counts, so that forwards soon repeat
-them; and rows that add up to no more are as good as paid."""
+"""Costs of row counts that differ by a smaller factor are taken as equal, because beliefs about
+neighbours differ by noise. Of equally dear counts one of `POINTS` is decoded: with few counts,
+forwards soon repeat them. Further rows that cost no more than that are as good as paid."""
 
 _FIRST_ROW_SECONDS = 0.03
 FIRST_ATTENDED = 5e-5
-"""Prior of looking back on one token, in rows of the target."""
+"""Prior cost of looking back on one token, in one-row forwards."""
 FIRST_CHANGE = 0.02
-"""Prior of a change of rows, in rows of the target: on a CPU it is noise."""
+"""Prior cost of a change of rows, in one-row forwards: on a CPU it is noise."""
 STEADY = 2
-"""From the third forward of a row count on, what its change cost is over."""
+"""The forwards that a change of rows makes longer; from the third one on it costs nothing."""
 
 _LEVEL = (4.0, 5e-3)
-"""Variance and drift. At first nothing is known of this machine; then its speed may change by 7 %
-every round."""
+"""Variance and drift of the level. At first nothing is known of this machine; then its speed may
+change by 7 % every round."""
 _STAIR = (0.09, 3e-5)
-"""A stair is 30 % uncertain before it is measured; then it moves 13 times less than the level,
-which plain rounds tell apart from it."""
+"""Variance and drift of a stair: 30 % uncertain before it is measured; then it moves 13 times less
+than the level, which plain rounds tell apart from it."""
 PART = (0.25, 1e-5)
-"""Of attention, and of each part of drafting."""
+"""Variance and drift of attention, and of each part of drafting."""
 CHANGE = (0.25, 1e-4)
 
 
 class Staircase:
     """Seconds of one target forward: a level, an offset from `_SHAPE` per row count, attention.
 
-    `changes` are places of what the first and the second forward of a row count take more.
+    `changes` are the places of what a change of rows adds to the first and to the second forward.
     """
 
     def __init__(self) -> None:
@@ -74,7 +74,7 @@ class Staircase:
 
     @property
     def level(self) -> float:
-        """Log seconds of one row with nothing to look back on, its own offset aside."""
+        """Log seconds of a one-row forward without attention and without its own offset."""
         return float(self.beliefs.means[self._level])
 
     @property
@@ -83,17 +83,17 @@ class Staircase:
         return float(self.beliefs.means[self._attended])
 
     def change(self, alike: int) -> float:
-        """The extra cost of a forward, in rows at the level, behind `alike` ones."""
+        """The added cost of a forward behind `alike` ones of as many rows, in rows at the level."""
         return math.exp(self.beliefs.means[self.changes[alike]]) if alike < STEADY else 0.0
 
     def expect_change(self, alike: int, rows: float) -> None:
-        """The measured cost of a change of row count, in rows at the level."""
+        """Set the measured cost of a change of rows, in rows at the level."""
         self.beliefs.means[self.changes[alike]] = math.log(max(rows, FIRST_CHANGE))
 
     def measured(self, rows: int, attended: float, alike: int, log_seconds: float) -> float:
-        """Correct all that a forward is made of, each by its share in the uncertainty.
+        """Learn from a forward: correct each of its parts by its share and its uncertainty.
 
-        Returns what was measured less what was expected.
+        Returns what was measured less what was expected, in log seconds.
         """
         shape = math.log(float(np.interp(rows, *_SHAPE)))
         place = self.places.get(rows)
@@ -123,12 +123,12 @@ class Staircase:
         return math.exp(float(self.log_stairs(np.array([rows]))[0]))
 
     def plateau(self, rows: int) -> int:
-        """The cheapest row count from `rows` on: a curve may fall, and then rows may be padded."""
+        """The cheapest row count of at least `rows`: where more rows cost less, rows are padded."""
         self._tabulate()
         return self._plateaus[rows - 1] if rows <= len(self._plateaus) else rows
 
     def flat(self, rows: int) -> int:
-        """The most rows up to which each costs next to nothing more than `rows`."""
+        """The most rows up to which every count costs next to nothing more than `rows`."""
         self._tabulate()
         if rows > len(self._table):
             return rows
@@ -151,7 +151,7 @@ class Staircase:
         self._plateaus.reverse()
 
     def log_stairs(self, rows: NDArray[np.int64]) -> Array:
-        """Shape and an offset: measured, between those of its neighbours, or none."""
+        """Log costs of row counts: the shape and an offset, interpolated between measured ones."""
         stairs: Array = np.log(np.interp(rows, *_SHAPE))
         if self.places:
             known = sorted(self.places)
@@ -160,7 +160,7 @@ class Staircase:
         return stairs
 
     def to_dict(self) -> dict[str, Any]:
-        """Stairs with the variance they would have if the level were known."""
+        """Everything learned; each variance is what it would be if the level were known."""
         means, variance = self.beliefs.means, self.beliefs.variance
         return {
             "level": self.level,
@@ -174,7 +174,7 @@ class Staircase:
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Staircase:
-        """The level starts uncertain, because machines change overnight."""
+        """Restore what `to_dict` returned, with an uncertain level: machines change overnight."""
         staircase = cls()
         staircase.beliefs = Beliefs()
         staircase.beliefs.add(finite(data["level"]), *_LEVEL)
@@ -191,7 +191,7 @@ def belief(data: Any) -> tuple[float, float]:
     """Mean and variance of a belief on disk.
 
     Raises:
-        ValueError: they are none.
+        ValueError: the data is no belief.
     """
     mean, variance = map(finite, data)
     if variance < 0:
@@ -203,7 +203,7 @@ def finite(value: Any) -> float:
     """A number on disk.
 
     Raises:
-        ValueError: it is none.
+        ValueError: it is no finite number.
     """
     number = float(value)
     if not math.isfinite(number):

@@ -1,6 +1,6 @@
-"""Drafts as trees: how deep and how likely nodes are, which of them come first. Pure.
+"""Drafts as trees: the depth and survival of nodes, and their order. Pure.
 
-Its trunk follows first children. A chain is a tree too, and nothing here knows chains.
+A draft's trunk follows first children. A chain is a tree too and has no case of its own.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from localspec.types import Draft, Signal, Token
 
 
 def depths(parents: Sequence[int]) -> list[int]:
-    """How many nodes stand before each."""
+    """The number of ancestors of each node."""
     found: list[int] = []
     for parent in parents:
         found.append(1 + found[parent] if parent >= 0 else 0)
@@ -20,7 +20,7 @@ def depths(parents: Sequence[int]) -> list[int]:
 
 
 def path(draft: Draft, tokens: Sequence[Token]) -> list[int]:
-    """The nodes from the root on that say what these tokens do."""
+    """The nodes of the path from the root on that agrees with these tokens."""
     nodes: list[int] = []
     last, count = -1, len(tokens)
     for node, parent in enumerate(draft.parents):
@@ -44,7 +44,7 @@ def picked(draft: Draft, nodes: Sequence[int]) -> Draft:
 
 
 def grafted(draft: Draft, chain: Draft) -> Draft:
-    """The draft, and what a chain says from where it departs from it."""
+    """The draft with the part of a chain added that departs from it."""
     at, start = -1, 0
     for token in chain.tokens:
         same = (
@@ -65,11 +65,11 @@ def grafted(draft: Draft, chain: Draft) -> Draft:
 
 
 def survival(draft: Draft, estimate: Callable[[Signal], float]) -> list[float]:
-    """The probability that each node is accepted together with all that it hangs off.
+    """The probability that each node is accepted together with all its ancestors.
 
-    A child that another source proposes beside the first one can only be right where that is wrong:
-    of what both have said by themselves, that both are right is left out. A drafter's own second
-    choices are estimated as such.
+    A child that another source proposes beside the first one can be right only where the first is
+    wrong. Its chance is computed as if the two were independent, given that not both are right. A
+    drafter's own second choices are calibrated as such and need no correction.
     """
     found: list[float] = []
     first: dict[int, tuple[str, float]] = {}
@@ -83,10 +83,10 @@ def survival(draft: Draft, estimate: Callable[[Signal], float]) -> list[float]:
 
 
 def grown(draft: Draft, chains: Iterable[Draft], estimate: Callable[[Signal], float]) -> Draft:
-    """A draft with those chains grafted in, the likeliest nodes first.
+    """The draft with the chains grafted in, the likeliest nodes first.
 
-    So what is cut from its end are the nodes of least joint probability: EAGLE-2's reranking (Li et
-    al., arXiv 2406.16858). A draft that nothing parts from stays as it is.
+    A cut from the end then drops the nodes of least joint probability: EAGLE-2's reranking (Li et
+    al., arXiv 2406.16858). A draft without branches keeps its order.
     """
     for each in chains:
         draft = grafted(draft, each)

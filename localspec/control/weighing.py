@@ -4,9 +4,10 @@ Each neural source is weighed by its own record in the session. One that has to 
 must promise more than each that could draft now, and the rest of the session has to repay the
 reading.
 
-Where reading a prompt takes longer than an answer may be behind, a draft model waits, and may wait
-to the end. What it needs of a text is mostly near, unless the answer is made of its prompt: then it
-reads the end alone, by the share of the text that this holds (docs/internals/measured.md).
+Where reading a prompt takes longer than an answer may be behind, a draft model waits, perhaps until
+the answer ends. Unless the answer is made of its prompt, the draft model mostly needs the last
+tokens of the text. So it may read these alone, where they are a large enough share of the text
+(docs/internals/measured.md).
 """
 
 from __future__ import annotations
@@ -25,19 +26,19 @@ from localspec.control.round import RECURRING_READS, Bet, Neural, SessionStats, 
 from localspec.types import READ_ROWS, STEPS, Draft
 
 WINDOW = 32
-"""Tokens that are read instead of a whole text. Fewer than half of them are not worth a forward."""
+"""Last tokens of a text that are read instead of all. Fewer than half are not worth a forward."""
 _WINDOW_SHARE = 3 / 8
-"""With less of the text a draft model is wrong too often."""
+"""The least share of the text that these must be: with less a draft model is wrong too often."""
 
 
 @dataclass(frozen=True, slots=True)
 class Option:
     """One way to spend the round for one session.
 
-    `worth` is in tokens above plain decoding in the same time; `gain` are the accepted tokens to
-    expect, `nodes` those verified for them. `base` ends where `extend` goes on with `budget` nodes
-    at most, after it has skipped `skip` pending tokens and read at most `read`. `wish` would be its
-    worth if changes of rows were free.
+    `worth` is in tokens above plain decoding in the same time; `gain` are the accepted nodes to
+    expect, `nodes` those verified for them. The source `extend` continues `base` with at most
+    `budget` nodes, after it has left out `skip` pending tokens and read at most `read`. `wish`
+    would be the option's worth if changes of rows were free.
     """
 
     base: Draft = field(default_factory=Draft)
@@ -95,7 +96,7 @@ class Weighing:
     def options(
         self, free: Sequence[tuple[Draft, Sequence[float]]]
     ) -> tuple[list[Option], list[Option]]:
-        """Each free chain, given with its survival, and each neural source behind any of them."""
+        """The options of each free chain, given with its survival, and of each neural source."""
         doubted, kept = self.stats.copies_cost, self.stats.copies.kept
         copies = [self._copy(*each, doubted, kept) for each in free]
         neural = [option for source in self.view.neural for option in self._neural(source, free)]
@@ -104,18 +105,18 @@ class Weighing:
     def chosen(self, copies: Sequence[Option], neural: Sequence[Option]) -> Option:
         """The option of most worth.
 
-        All have to promise more by what such promises have lately been false by, and a neural one
-        more than the best free chain; the rest of the session must repay what it has to read first.
+        Each must promise more by the recent shortfall of such promises, and a neural one more than
+        the best free chain. The rest of the session must repay the reading of a backlog.
         """
         view, doubted = self.view, self.stats.copies_cost
         free = max(copies, key=attrgetter("worth"), default=Option())
-        if view.carried:  # it is no copy
+        if view.carried:  # a neural draft: the doubt of copies does not count
             survival = self.acceptance.survival(view.carried.signals, self.stats.local)
             carried = self._copy(view.carried, survival, 1.0, 1.0)
             if not copies or carried.worth >= free.worth:
                 free, doubted = carried, 1.0
         if free.worth <= 0 and doubted > 1 and not view.always:
-            free = Option()  # `cut` believes what is promised
+            free = Option()  # `cut` knows no doubt and would verify it
         copied = max(0.0, free.gain - free.cost / doubted)
         leads: list[tuple[float, Option]] = []
         for source in view.neural:
@@ -138,8 +139,8 @@ class Weighing:
     def _copy(self, chain: Draft, survival: Sequence[float], doubted: float, kept: float) -> Option:
         """A free chain cut where it is worth most; `base` is all of it that may be risked.
 
-        `wish`, its worth if rows did not change, decides whether its source is asked again, by the
-        share `kept` of such expectations: a failed draft is over, but asking costs in every round.
+        `wish` is its worth if changes of rows were free, with the share `kept` of its gain. It
+        decides whether its source is asked again: a failed draft costs once, asking every round.
         """
         gain, best, most, wish = 0.0, (-math.inf, 0.0, 0), 0, -math.inf
         rate, cells, batch_cost = doubted * self.rate, self.view.cells, self.batch_cost
@@ -153,16 +154,17 @@ class Weighing:
             if max(rises[nodes], steady[nodes]) + at_most <= self.risk:
                 most = nodes
                 worth = gain - rate * (rises[nodes] + back)
-                if worth >= best[0]:  # of as much the longest
+                if worth >= best[0]:  # of equals the longest
                     best = worth, gain, nodes
         return Option(chain.head(most), None, *best, wish=wish)
 
     def _neural(
         self, source: Neural, free: Sequence[tuple[Draft, Sequence[float]]]
     ) -> Iterator[Option]:
-        """A neural source from the root, and after each free chain, whatever that may risk.
+        """The options of a neural source: from the root, and behind each free chain.
 
-        One that has drafted for this round already goes on behind that: it would say it again.
+        Whether they may be risked is not asked here. A source whose continuation was carried into
+        this round goes on behind that, because from the root it would draft the same again.
         """
         view, carried = self.view, self.view.carried
         target_confidence = view.expected_target_confidence
@@ -185,9 +187,9 @@ class Weighing:
             yield Option(base, source, worth - self.rate * seconds, gain, nodes)
 
     def _taken(self, neural: Option, lead: float, free: Option) -> Option | None:
-        """A neural option as it is taken: to draft now, or to read for that; None if it is not."""
+        """The option as it is taken, to draft now or to read a backlog; None if it is not taken."""
         source, view = neural.extend, self.view
-        assert source is not None  # noqa: S101 — it is a neural one
+        assert source is not None  # noqa: S101 - it is a neural one
         saving = self.stats.source(source.name).saving
         backlog = backlog_seconds(self.costs, source, view.cells)
         lasts = view.remaining / self.rate
@@ -207,16 +209,16 @@ class Weighing:
         return replace(free, extend=source, budget=view.budget, read=read) if read else None
 
     def _affordable(self, options: Iterator[Option]) -> Option | None:
-        """The most promising one that may be risked, with the nodes that may be drafted for it."""
+        """The option of most worth that may be risked, with its budget of nodes."""
         for option in sorted(options, key=attrgetter("worth"), reverse=True):
             if budget := self._budget(option, self.risk):
                 return replace(option, budget=budget)
         return None
 
     def _budget(self, option: Option, risk: float) -> int:
-        """How many nodes an option may draft behind its base, if all of it may turn out wrong."""
+        """How many nodes an option may draft behind its base, if all of it may be rejected."""
         source, nodes, cells = option.extend, len(option.base), self.view.cells
-        assert source is not None  # noqa: S101 — it is a neural one
+        assert source is not None  # noqa: S101 - it is a neural one
         risk -= each_round(self.costs, source, nodes, cells)
         step = self.costs.draft(source.name, 1, 1, cells)
         most = min(self.view.budget, DEPTH) - nodes
@@ -230,12 +232,12 @@ class Weighing:
         return 0
 
     def _windowed(self, option: Option, saved: float) -> Option | None:
-        """A neural option that reads the end of the text alone, where that may be risked and pays.
+        """The option with only the end of the text read, where that may be risked and pays.
 
-        `saved` are the seconds that drafts are going to save.
+        `saved` are the seconds that its drafts are expected to save.
         """
         source = option.extend
-        assert source is not None  # noqa: S101 — it is a neural one
+        assert source is not None  # noqa: S101 - it is a neural one
         seconds = self.costs.draft(source.name, WINDOW, 0, self.view.cells)
         if not (skip := gap(source)) or 2 * CAUTION * seconds > saved:
             return None
@@ -244,7 +246,10 @@ class Weighing:
 
 
 def _handovers(survival: Sequence[float], target_confidence: float) -> Iterator[int]:
-    """Where a chain may be handed over: at its end, and where it is less sure than the text."""
+    """Where a neural source may continue a chain: before its first unsure node, and at its end.
+
+    A node is unsure if its chance is below the target's confidence in the text.
+    """
     for nodes in range(1, len(survival)):
         if survival[nodes] < target_confidence * survival[nodes - 1]:
             yield nodes
@@ -256,7 +261,7 @@ def _handovers(survival: Sequence[float], target_confidence: float) -> Iterator[
 def lead(name: str, options: Iterable[Option]) -> float:
     """The worth of the source's best option beyond the best option of any other source.
 
-    What has to be read before is left out; there is always plain decoding.
+    Options with a backlog are left out. Plain decoding, with worth 0, is always one of the others.
     """
     own, other = 0.0, 0.0
     for option in options:
@@ -271,7 +276,7 @@ def lead(name: str, options: Iterable[Option]) -> float:
 
 
 def each_round(costs: Costs, source: Neural, nodes: int, cells: int) -> float:
-    """Seconds to read what is pending every round, and `nodes` more."""
+    """Seconds to read the tokens that are pending every round, and the `nodes` of a base."""
     pending = min(source.pending, RECURRING_READS)
     if source.stepwise:
         return costs.draft(source.name, pending, nodes, cells)
@@ -281,15 +286,15 @@ def each_round(costs: Costs, source: Neural, nodes: int, cells: int) -> float:
 
 
 def backlog_seconds(costs: Costs, source: Neural, cells: int) -> float:
-    """Seconds to read what is pending beyond what every round reads."""
+    """Seconds to read the pending tokens beyond those that are pending every round."""
     backlog = max(0, source.pending - RECURRING_READS)
     return costs.draft(source.name, backlog + 1, 0, cells)
 
 
 def wait_seconds(costs: Costs, source: Neural, view: View, missing_seconds: float) -> float:
-    """How long it takes until an answer may lose so much more; math.inf for ever.
+    """Seconds until an answer may lose `missing_seconds` more; math.inf for never.
 
-    Each token of it is one more to read meanwhile.
+    Meanwhile each of its tokens is one more to read.
     """
     if missing_seconds <= 0 or view.always:
         return 0.0
@@ -299,7 +304,7 @@ def wait_seconds(costs: Costs, source: Neural, view: View, missing_seconds: floa
 
 
 def readable(costs: Costs, source: Neural, view: View, seconds: float) -> int:
-    """How many pending tokens may be read in so many seconds; 0 if that is next to nothing."""
+    """How many pending tokens can be read in `seconds`; 0 for too few to be worth it."""
     if view.always or backlog_seconds(costs, source, view.cells) <= seconds:
         return READ_ROWS
     least = WINDOW // 2
@@ -308,9 +313,9 @@ def readable(costs: Costs, source: Neural, view: View, seconds: float) -> int:
 
 
 def shares(costs: Costs, name: str, cells: int) -> tuple[float, float]:
-    """Costs of one more token in a source's forward, and of rows that come and go again.
+    """The costs of one more token in a source's forward, and of changing its rows and back.
 
-    Both as shares of a forward of its own.
+    Both are shares of a forward that drafts one token.
     """
     step = costs.draft(name, 1, 1, cells)
     read = costs.draft(name, 2, 1, cells) - step
@@ -319,7 +324,7 @@ def shares(costs: Costs, name: str, cells: int) -> tuple[float, float]:
 
 
 def gap(source: Neural) -> int:
-    """How many of its oldest pending tokens a source should do without; 0 if it should not."""
+    """How many of its oldest pending tokens a source should leave out; 0 if it should not."""
     if source.skipped is None or source.pending <= WINDOW:
         return 0
     text = source.pending + source.skipped

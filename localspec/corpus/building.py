@@ -26,12 +26,12 @@ _CHUNK_CHARS = 8192
 """Text that is tokenized in one piece: a few milliseconds, and no deep recursion of a tokenizer."""
 _WRITE_BYTES = 1 << 22
 _BYTES_PER_TOKEN = 3
-"""Source has more than that for each token, so that as many bytes never have too many tokens."""
+"""Source has more bytes per token than this: files chosen by it never have too many tokens."""
 
 
 @dataclass(frozen=True, slots=True)
 class Built:
-    """The state of a build; `changing` counts files that were written meanwhile.
+    """The result of a build; `changing` counts files that were written meanwhile.
 
     `path` is the new file, None where nothing had changed.
     """
@@ -100,7 +100,7 @@ def _kept(known: tuple[Any, ...] | None, old: Index | None) -> NDArray[np.uint32
 
 
 def _unchanged(contents: Contents, chosen: Sequence[File], found: Sequence[Found]) -> bool:
-    """Whether an index holds just these files. What was no text stays in it, without tokens."""
+    """Whether an index holds just these files. One that is no text is in it too, without tokens."""
     before = {(each.path, each.size, each.mtime_ns, each.inode) for each in contents.files}
     told = [(each.folder, each.why) for each in contents.folders]
     return before == {tuple(file) for file in chosen} and told == [
@@ -111,7 +111,7 @@ def _unchanged(contents: Contents, chosen: Sequence[File], found: Sequence[Found
 def _tokenized(
     file: File, tokenize: Callable[[str], Sequence[Token]]
 ) -> Generator[None, None, tuple[NDArray[np.uint32], str]]:
-    """The tokens of a file, in pieces; none of one that is left out, and why it is."""
+    """The tokens of a file, made in pieces; or none, and why the file is left out."""
     text, why = folders.read(file)
     yield
     tokens: list[Token] = []
@@ -125,7 +125,7 @@ def _tokenized(
 
 
 def _chunks(text: str) -> Iterator[str]:
-    """Parts of a text, which end with lines where these are not too long."""
+    """Parts of a text that end at the end of a line, unless that is too long."""
     start = 0
     while start < len(text):
         stop = start + _CHUNK_CHARS
@@ -150,7 +150,7 @@ def _folders(
 def _write(path: Path, contents: Contents, tokens: NDArray[np.uint32]) -> Iterator[None]:
     """Write an index beside the old one and put it in its place, in pieces. Raises OSError.
 
-    A cache: what a power loss leaves of it has another size, or finds nothing.
+    It is a cache and not synced: after a power loss its size is wrong, or searches find nothing.
     """
     paths.make_private(path.parent)
     tables: list[NDArray[np.uint64]] = []

@@ -30,7 +30,7 @@ class IndexedFile(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Folder(msgspec.Struct, frozen=True):
-    """A folder of the configuration: `why` tells what is wrong with it or was too much of it."""
+    """A folder of the configuration: `why` tells what is wrong with it, or that it is too large."""
 
     folder: str
     why: str = ""
@@ -40,7 +40,7 @@ class Folder(msgspec.Struct, frozen=True):
 
 
 class Contents(msgspec.Struct, frozen=True):
-    """All that an index tells of itself; `tokenizer` names the model that it was first made for."""
+    """The contents of an index; `tokenizer` names the model that it was first made for."""
 
     tokenizer: str
     tokens: int
@@ -111,7 +111,7 @@ def file_of(vocabulary: str) -> Path:
 
 
 def vocabulary_name(pieces: Sequence[bytes], sample: Sequence[int]) -> str:
-    """A name for a tokenizer: of all its tokens, and of how it reads a sample text."""
+    """A name for a tokenizer: a hash of all its tokens and of how it reads a sample text."""
     told = hashlib.sha256()
     for piece in pieces:
         told.update(len(piece).to_bytes(4, "little") + piece)

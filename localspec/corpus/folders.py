@@ -1,7 +1,8 @@
 """Finds the files of a corpus: text of the user's own, as git would keep it, without secrets.
 
 Left out are what `.gitignore` names, names that begin with a dot, links, files that hold secrets or
-no text, and large ones. A folder that cannot be used has a sentence, and the others go on.
+no text, and large ones. For a folder that cannot be used there is a sentence that says why; the
+others are used.
 """
 
 from __future__ import annotations
@@ -20,14 +21,14 @@ from localspec.corpus.ignored import Ignored
 from localspec.errors import LocalSpecError, escaped
 
 FILE_BYTES = 1 << 20
-"""Larger files are generated, data or vendored: a person writes none of a mebibyte."""
+"""Larger files are generated, data or vendored: people do not write a mebibyte by hand."""
 MOST_FILES = 50_000
 MOST_ENTRIES = 400_000
-"""Names looked at in a folder: a home directory ends somewhere, in seconds."""
+"""The most names looked at in a folder: even the walk of a home directory ends, within seconds."""
 _PIECE = 200
 """Names looked at in a piece: milliseconds on a disk that answers."""
 _SNIFFED = 8192
-"""Bytes in which a file that is no text has a zero byte, as git sees it."""
+"""The first bytes of a file; a zero byte among them says that it is no text, as for git."""
 
 
 class File(NamedTuple):
@@ -93,7 +94,7 @@ def _trouble(error: Exception) -> str:
 
 
 def walk(folder: str, *, most_files: int = MOST_FILES) -> Generator[None, None, Found]:
-    """At most so many files of a folder, found in short pieces, whatever the disk may say."""
+    """Find at most `most_files` of a folder, in short pieces; errors of the disk are counted."""
     found = Found(folder, unusable(folder))
     if found.why:
         return found
@@ -159,7 +160,7 @@ def _passed_over(entry: os.DirEntry[str], ignored: Ignored) -> str:
 
 
 def _is_text(path: str) -> bool:
-    """Whether a path can be written down: of other bytes the system makes lone surrogates."""
+    """Whether a path is UTF-8: other bytes are lone surrogates in it, which cannot be encoded."""
     try:
         path.encode()
     except UnicodeEncodeError:
@@ -204,9 +205,9 @@ def read(file: File) -> Text:  # noqa: PLR0911 - one for each reason
 
 
 def newest(found: Sequence[Found], most_bytes: int) -> tuple[list[File], int]:
-    """The files of all folders, each once, the newest as far as there is room, and those left out.
+    """The newest files of all folders, as far as they find room, and the number of those left out.
 
-    What was written last is what is worked on. In the order of their paths.
+    The newest are being worked on. Each file comes once, in the order of paths.
     """
     every = {file.path: file for folder in found for file in folder.files}
     chosen, size = [], 0

@@ -13,8 +13,8 @@ _FILE_BYTES = 1 << 18
 _LINES = 2000
 _LINE_CHARS = 200
 _STARS = re.compile(r"[^/]*\*[^/]*\*[^/]*\*[^/]*\*")
-"""A pattern becomes a regular expression, which takes seconds for a name that nearly fits one of
-many stars. No project writes four in one part of a path; such a line names nothing here."""
+"""Lines with four stars in one part of a path, which are left out. A pattern becomes a regular
+expression, which takes seconds for a name that nearly fits many stars; no project writes four."""
 
 
 class Ignored:
@@ -41,7 +41,7 @@ class Ignored:
     def names(self, path: str, *, directory: bool) -> bool:
         """Whether git ignores a path in a directory whose patterns, and those above, were read.
 
-        The pattern that is nearest decides; in one file the last that fits.
+        The nearest `.gitignore` with a pattern that fits decides, by its last such pattern.
         """
         place = path.rpartition("/")[0] or "/"
         while True:

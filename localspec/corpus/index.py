@@ -1,9 +1,10 @@
 """The index of a corpus: its tokens, and where every 4, 8 and 16 of them in a row stand.
 
 A table has one 64-bit key for each place in the corpus, in ascending order: the upper bits are a
-hash of the tokens before the place, the lower ones the place. A binary search finds all places that
-some tokens lead to; the tokens themselves are compared afterwards, so that a wrong hash costs
-nothing. The file is mapped, not read: what is not asked for takes no memory. 28 bytes for a token.
+hash of the tokens before the place, the lower bits are the place. A binary search finds all places
+behind some tokens. The tokens themselves are compared afterwards, so that equal hashes of other
+tokens do no harm. The file is mapped, not read: what is not asked for takes no memory. It has 28
+bytes for each token.
 """
 
 from __future__ import annotations
@@ -27,19 +28,20 @@ Keys: TypeAlias = "NDArray[np.uint64]"
 Tokens: TypeAlias = "NDArray[np.uint32]"
 
 SIZES = (4, 8, 16)
-"""Tokens in a row that are found. Fewer stand everywhere; what follows more is known by then."""
+"""The lengths of indexed runs of tokens. Shorter ones are everywhere; longer ones add nothing."""
 SEPARATOR = 0xFFFFFFFF
 """Stands before, between and behind files: no token, so that nothing is found across it."""
 BACK = 32
 """Tokens before a place that are compared: more tell nothing more."""
 AHEAD = 64
-"""Most tokens that are read behind a place. The corpus is padded by so many at both ends."""
+"""Most tokens that are read behind a place. The corpus is padded by so many at its end, and by
+`BACK` at its beginning."""
 PLACE_BITS = 26
 MOST_TOKENS = 1 << 22
 """4 million tokens are about 16 MB of source, more than a person reads; their index has 117 MB."""
 _CANDIDATES = 8
 _LOOKED_AT = 64
-"""Places that are compared, of the first so many: more would agree or not agree much the same."""
+"""The most places that are compared, spread over the first 64 found: more would tell no more."""
 
 _MASK = (1 << 64) - 1
 _PLACES = (1 << PLACE_BITS) - 1
@@ -145,7 +147,7 @@ def joined(texts: Sequence[Tokens]) -> Tokens:
 def keys(tokens: Tokens) -> Iterator[Keys]:
     """The table for each of SIZES, sorted.
 
-    In pieces of some milliseconds: between them comes an empty table.
+    They are made in pieces of some milliseconds; after each piece an empty table is yielded.
     """
     runs: dict[int, list[Keys]] = {size: [] for size in SIZES}
     for start in range(0, len(tokens), _RUN):
@@ -203,9 +205,9 @@ def _mixed(values: Keys) -> Keys:
 
 
 def _block(tail: Sequence[Token], end: int) -> int:
-    """The hash of four tokens in a row, of which so many blocks stand behind them.
+    """The hash of the four tokens in a row behind which `end` more such blocks follow in `tail`.
 
-    The same sums as above, of Python's numbers: a microsecond.
+    The same sums as in `_quads`, with Python's own numbers: it takes a microsecond.
     """
     last = len(tail) - 4 * end
     first, second, third, fourth = tail[last - 4 : last]

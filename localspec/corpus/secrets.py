@@ -38,7 +38,7 @@ _ASSIGNED = re.compile(
     r"(?i)\b[\w-]{0,32}(?:secret|passw(?:or)?d|api[_-]?key|access[_-]?key|auth[_-]?token|"
     r"access[_-]?token)[\w-]{0,16}[\"']?[ \t]{0,4}[:=][ \t]{0,4}[\"']?([0-9A-Za-z+/=_.-]{20,200})"
 )
-"""A long value without blanks that such a name gets; whether it looks drawn is asked next."""
+"""A long value without blanks assigned to such a name; `_random` then decides."""
 
 
 def by_name(name: str) -> bool:
@@ -55,7 +55,7 @@ def in_text(text: str) -> bool:
 
 
 def _random(value: str) -> bool:
-    """Whether a value looks drawn: digits among letters, as no name or path of words has them."""
+    """Whether a value looks random: digits among letters, as no name or path of words has them."""
     kinds = [any(map(test, value)) for test in (str.isdigit, str.islower, str.isupper)]
     words = re.fullmatch(r"[A-Za-z_]+\d{0,2}(?:[._-][A-Za-z_]+\d{0,2})*", value)
     return sum(kinds) > 1 and kinds[0] and not words

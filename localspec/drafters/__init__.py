@@ -30,8 +30,9 @@ def takes(kind: str) -> frozenset[str]:
     """The parts that a drafter of this kind is built with, which a loader makes.
 
     `context` is a draft model's, `head` a feature head, `eagle3` and `mtp` are heads that are fed,
-    `corpus` is an index of files: a source that takes one needs it. The others are the target's:
-    `n_vocab`, `ends` (tokens that end an answer) and `piece` (the bytes that a token writes).
+    `corpus` is an index of files: a kind that takes one needs it. The others are the target's:
+    `early` (its context, for an early exit), `n_vocab`, `ends` (tokens that end an answer) and
+    `piece` (the bytes that a token writes).
 
     Raises:
         ConfigError: there is no such kind.
@@ -42,8 +43,8 @@ def takes(kind: str) -> frozenset[str]:
 def load(kind: str, **offered: Any) -> Drafter:
     """The drafter of this kind, built with those of the `offered` parts that it takes.
 
-    With a `translation`, which is not None where a draft model has another tokenizer than its
-    target, a kind that takes a draft model's context is one that writes in the target's tokens.
+    A `translation` is offered, and not None, where the draft model has another tokenizer than its
+    target. Then `_translated.py` is built in place of a kind that takes a draft model's context.
 
     Raises:
         ConfigError: there is no such kind.

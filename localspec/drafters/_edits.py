@@ -1,4 +1,4 @@
-"""Edits that a copy makes, to be made again: who renames a field renames it everywhere."""
+"""Edits that an answer makes in a copied text and may make again, such as a renamed field."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from localspec.drafters._joints import NO_TOKEN
 from localspec.types import Token
 
 _EDIT_TOKENS = 12
-"""Longer ones are not made twice."""
+"""The longest edit that is expected again, in tokens."""
 
 
 class Edit(NamedTuple):
@@ -38,7 +38,7 @@ class Edits:
             known.remove(edit)
 
     def at(self, text: Sequence[Token], position: int) -> Edit | None:
-        """The latest edit of what stands at `position`."""
+        """The latest edit known of the tokens at `position`."""
         if not self._known or position >= len(text):
             return None
         for edit in reversed(self._known.get(text[position], ())):
@@ -52,14 +52,15 @@ def between(
 ) -> Edit | None:
     """The edit that lies between a broken copy and the place where it goes on.
 
-    Without old or new tokens it could be made nowhere or anywhere; then the next one is part of it.
+    A mere insertion or deletion has no old or no new tokens and would fit anywhere or nowhere; then
+    the token behind it becomes a part of both.
 
     Args:
-        text: What is copied, and at its end the copy.
-        broken: Where the copied text was left.
-        written: Tokens since then.
-        found: Where the copied text goes on.
-        common: Tokens before `found` and at the end that are equal; at most `written`.
+        text: The copied text, and at its end the copy.
+        broken: The position in the copied text at which the copy left it.
+        written: Tokens written since then.
+        found: The position in the copied text at which the copy goes on.
+        common: Equal tokens before `found` and at the end of the text; at most `written`.
     """
     left = found - common
     if not broken <= left <= broken + _EDIT_TOKENS or written - common > _EDIT_TOKENS:
@@ -76,14 +77,14 @@ def between(
 
 @dataclass(slots=True)
 class Path:
-    """A way through a text that makes known edits again: `made` tokens of `edit` are written."""
+    """A place in a text, with known edits made again: `made` tokens of `edit` are written."""
 
     position: int
     edit: Edit | None = None
     made: int = 0
 
     def token(self, text: Sequence[Token], ahead: Sequence[Token] = ()) -> Token:
-        """The token expected next, if `ahead` goes on after the text; NO_TOKEN behind its end."""
+        """The token expected next in the text continued by `ahead`; NO_TOKEN behind its end."""
         if self.edit is not None:
             return self.edit.new[self.made]
         if self.position < len(text):
@@ -92,12 +93,12 @@ class Path:
         return ahead[beyond] if beyond < len(ahead) else NO_TOKEN
 
     def leave_edit(self) -> None:
-        """The edit is not being made. What of it is written already cannot be undone."""
+        """Drop the edit, which is not being made, unless a part of it is written already."""
         if not self.made:
             self.edit = None
 
     def go_on(self, text: Sequence[Token], edits: Edits) -> None:
-        """Past the next token."""
+        """Move past the next token."""
         if self.edit is None:
             self.position += 1
         else:

@@ -1,12 +1,12 @@
-"""The drafter of heads that go on from the target's own states: EAGLE-3 heads and MTP.
+"""The drafter of heads that are fed with the target's features: EAGLE-3 heads and MTP.
 
-A head reads pairs: a token of the text, and what the target computed of the token before it. It so
-knows of the text what the target knows, with one layer to compute. Behind the text it is given its
-own vectors in place of the target's, one forward a token; these pairs are forgotten after the
-round, and what was accepted of them is read again with the vectors that the target really had.
+A head reads pairs: a token of the text, and the target's features of the token before it. So it
+knows of the text what the target knows, with one layer to compute. Behind the text it is fed with
+its own vectors instead, one forward a token. These pairs are forgotten after the round, and the
+accepted tokens are read again with the target's features.
 
-Pairs stand in the slot's memory one behind the other, whatever lies between their places in the
-text: a prefix that came without features is a gap.
+Pairs have consecutive positions in the slot's memory, whatever gaps there are between their places
+in the text: a prefix without features is such a gap.
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ from localspec.types import (
 )
 
 KEPT = 256
-"""Of a prompt the features of its beginning and of its last tokens are kept, so many in all: each
-takes some kilobytes. What is given of the last token holds what the target made of all before."""
+"""The most features kept of a prompt: of its beginning and its last tokens, some kilobytes each.
+Those of the last token hold what the target made of all before."""
 SINKS = 4
-"""Tokens that a text begins with are never skipped: what a layer attends to when it attends to
-nothing (Xiao et al., 2023)."""
+"""First tokens of a text, which are never skipped: a layer attends to them where it attends to
+nothing in particular (Xiao et al., 2023)."""
 _EDGES = (0.3, 0.5, 0.8, 0.9, 0.97)
 _FAR_LOGIT = 16.0
 """Logits so far below the largest add less than 2 % together."""
@@ -112,7 +112,7 @@ class FedDrafter:
             close()
 
     def _begins(self, chain: _Chain) -> bool:
-        """Whether there is anything to draft from; drops what the session does without."""
+        """Whether a draft can begin. First leaves out the pairs that the request says to skip."""
         request, session = chain.request, chain.session
         session.skip(request.skip)
         prefix = request.prefix.tokens
@@ -149,7 +149,7 @@ class FedDrafter:
             self._decode(rows[start : start + most], vectors[start : start + most])
 
     def _decode(self, rows: Sequence[tuple[_Chain, Row]], vectors: Floats) -> None:
-        """One forward; each chain gets the vector behind its last row, and logits it wants."""
+        """One forward; each chain gets the vector behind its last row, and the logits it wants."""
         self.forwards.ran(len(rows))
         output = self.head.decode([row for _, row in rows], vectors)
         logits = iter(output.logits.copy())
@@ -173,7 +173,7 @@ class FedDrafter:
         return going and request.worth(chain.signals)
 
     def _drawn(self, chain: _Chain) -> Token | None:
-        """Add one node; None where no token that may come is one that the head knows."""
+        """Add one node; None where the head knows no token that is allowed."""
         logits = chain.logits[: self._n_vocab]
         request, session = chain.request, chain.session
         sampler = session.sampler
@@ -201,7 +201,7 @@ class FedDrafter:
         return token
 
     def _signal(self, logits: Floats, token: Token, sampler: Proposing) -> Signal:
-        """The token's probability by the head in one of a few bins, others if it was sampled."""
+        """The bin of the token's probability by the head; sampled tokens have bins of their own."""
         peak = logits.max()
         total = float(np.exp(logits[logits > peak - _FAR_LOGIT] - peak).sum())
         bucket = bisect_right(_EDGES, float(np.exp(logits[token] - peak)) / total)
@@ -211,13 +211,13 @@ class FedDrafter:
 
 @dataclass(slots=True)
 class _Memory:
-    """A slot's pairs: each of the token behind a place of `text` and the vector there."""
+    """A slot's pairs: the vector at each of these `places` of `text`, and the token behind it."""
 
     text: list[Token] = field(default_factory=list)
     places: list[int] = field(default_factory=list)
 
     def begin(self, prompt: Sequence[Token]) -> None:
-        """Go on with this text: keep the pairs of what both begin with."""
+        """Begin another text; pairs of the common prefix are kept."""
         length = common_prefix(self.text, prompt)
         del self.places[bisect_left(self.places, length - 1) :]
         self.text = list(prompt)
@@ -227,8 +227,8 @@ class _Memory:
 class FedSession:
     """A request as its head sees it.
 
-    `places` are those of the text whose `features` are kept: what is not read yet, and the one
-    where the next draft begins, though that may have been read. `tokens` are the text.
+    `features` are kept at these `places` of the text, which is `tokens`: places that are not read
+    yet, and the one where the next draft begins, which may have been read.
     """
 
     slot: int
@@ -242,7 +242,7 @@ class FedSession:
 
     @property
     def ready(self) -> bool:
-        """Whether the features have come with which a draft begins: of the last token but one."""
+        """Whether the features with which a draft begins have come: of the last token but one."""
         return bool(self.places) and self.places[-1] == len(self.tokens) - 2
 
     @property
@@ -255,7 +255,7 @@ class FedSession:
         return len(self.places) - self._read_before
 
     def follow(self, start: int, features: Floats) -> None:
-        """Keep features (tokens, inputs) of the text's tokens from `start` on, of the last."""
+        """Keep those of these features (tokens, inputs) from place `start` on that are new."""
         known = max([*self.places[-1:], *self.memory.places[-1:]], default=-1)
         first = max(start, known + 1)
         self.places += range(first, start + len(features))
@@ -263,13 +263,13 @@ class FedSession:
         self._drop(len(self.places) - KEPT)
 
     def skip(self, count: int) -> None:
-        """Do without the oldest `count` pending pairs, but not the last."""
+        """Leave out the oldest `count` pending pairs, but not the last."""
         left = len(self.places)
         self._drop(min(count, left - 1 - self._read_before))
         self.skipped += left - len(self.places)
 
     def _drop(self, count: int) -> None:
-        """Do without the oldest of what is not read, but for the text's beginning."""
+        """Leave out the oldest `count` unread pairs behind the text's beginning."""
         if count > 0:
             first = self._read_before + bisect_left(self.places, SINKS)
             first = min(first, len(self.places) - 1 - count)
@@ -280,9 +280,9 @@ class FedSession:
         del self.features[first:end]
 
     def read(self, *, wants_logits: bool) -> tuple[list[Row], list[Floats]]:
-        """Take what is pending: rows, the last of which may want logits, and the features of each.
+        """Take the pending pairs: rows, the last of which may want logits, and their features.
 
-        Where nothing is, the pair with which a draft begins is read again.
+        Where none is pending, the pair with which a draft begins is read again.
         """
         held = self.memory.places
         if self._read_before:
@@ -310,7 +310,7 @@ class FedSession:
 
 @dataclass(slots=True)
 class _Chain:
-    """A draft in the making: `vector` is what the row behind `position` is given, with `token`.
+    """A draft in the making: the next row, at `position`, has `token` and `vector`.
 
     The first `taken` tokens of the request's prefix were read.
     """
@@ -331,7 +331,7 @@ class _Chain:
         return cast("FedSession", self.request.session)
 
     def row(self) -> Row:
-        """The next row; logits are wanted where the prefix is read."""
+        """The next row; it wants logits once the prefix is read."""
         read = self.taken == len(self.request.prefix)
         found = Row(self.token, self.position, self.session.slot, wants_logits=read)
         self.position += 1

@@ -1,9 +1,8 @@
 """How a copied token joins the one before it: where copies go on, and where they break.
 
-A writer who copies goes on to the end of a word almost surely and to the end of a clause likely; at
-the end of a sentence he decides anew, and he hardly ever repeats a question. In answers of the
-default pair this tells more about which copied tokens are right than anything but the length of the
-match.
+A copy goes on almost surely to the end of a word, and probably to the end of a clause. At the end
+of a sentence it often breaks, and a question is hardly ever repeated. In answers of the default
+pair only the length of the match tells more about which copied tokens are right.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ class Joint(IntEnum):
 
 
 class Kind(IntEnum):
-    """The looks of a token: word, number, blank and so on."""
+    """The kind of a token by its text: word, number, blank and so on."""
 
     SYMBOL = 0
     WORD = 1  # begins a word
@@ -46,13 +45,13 @@ class Kind(IntEnum):
     CONTROL = 11
 
 
-_STOPS, _COMMAS, _QUESTIONS = frozenset(".!…。！"), frozenset(",;:，；：、"), frozenset("?？")  # noqa: RUF001 — Chinese
+_STOPS, _COMMAS, _QUESTIONS = frozenset(".!…。！"), frozenset(",;:，；：、"), frozenset("?？")  # noqa: RUF001 - Chinese
 _SURE_AFTER = (Kind.WORD, Kind.PART, Kind.CAPITAL, Kind.LINE, Kind.SPACE)
 _VARYING_AFTER = (Kind.DIGIT, Kind.CAPITAL, Kind.SPACE, Kind.CONTROL)
 
 
-def kind(piece: bytes) -> Kind:  # noqa: PLR0911 — one line for each
-    """The kind of a token that writes `piece`. One without any is a control token."""
+def kind(piece: bytes) -> Kind:  # noqa: PLR0911 - one line for each
+    """The kind of a token that writes `piece`. One that writes nothing is a control token."""
     if not piece:
         return Kind.CONTROL
     try:
@@ -77,7 +76,7 @@ def kind(piece: bytes) -> Kind:  # noqa: PLR0911 — one line for each
     return Kind.COMMA if words[-1] in _COMMAS else Kind.SYMBOL
 
 
-def joint(before: Kind, token: Kind) -> Joint:  # noqa: PLR0911 — one line for each
+def joint(before: Kind, token: Kind) -> Joint:  # noqa: PLR0911 - one line for each
     """How a token of one kind joins one of another."""
     if token in {Kind.ASKING, Kind.CONTROL}:
         return Joint.OVER
@@ -97,7 +96,7 @@ def joint(before: Kind, token: Kind) -> Joint:  # noqa: PLR0911 — one line for
 
 
 JOINTS = [[joint(before, token) for token in Kind] for before in Kind]
-"""The same for every kind before, and every kind of the token."""
+"""The joint for each kind of the token before, and each kind of the token."""
 
 
 class Joints:

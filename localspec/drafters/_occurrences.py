@@ -1,12 +1,13 @@
-"""Where the end of a text has occurred before: an index that grows by one token at a time.
+"""An index of the places where the end of a text occurred before, which grows token by token.
 
-Every block of 1, 2, 4, 8 and 16 tokens has a name, equal blocks the same one: a block's name is
-looked up by the names of its two halves (Karp, Miller and Rosenberg, 1972), so names are exact and
-nothing is hashed twice. Each name leads to its latest occurrence and from there to earlier ones.
+Every block of 1, 2, 4, 8 and 16 tokens has a name, and equal blocks have the same one: a block's
+name is looked up by the names of its two halves (Karp, Miller and Rosenberg, 1972), so names are
+exact and nothing is hashed twice. A name leads to its latest occurrence and from there to earlier
+ones.
 
-A suffix automaton finds the same longest match, but not the latest occurrence of it nor what
-followed the others, unless each new token updates every state on its suffix path; and as objects
-in Python it costs several times as much to build. Here a token costs five dictionary look-ups,
+A suffix automaton finds the same longest match. It finds neither the latest occurrence nor what
+followed the others, unless each new token updates every state on its suffix path, and as objects in
+Python it costs several times as much to build. Here a token costs five dictionary look-ups,
 whatever the text; a search costs at most `MAX_CANDIDATES` comparisons.
 """
 
@@ -22,9 +23,9 @@ LEVELS = 5
 MAX_MATCH = 48
 """Longer matches are as good as certain; comparing further would only cost time."""
 MAX_CANDIDATES = 24
-"""Occurrences looked at in one search: in periodic text nearly every position is one."""
+"""The most occurrences looked at in a search: in periodic text nearly every position is one."""
 REPEAT_TOKENS = 8
-"""Where so many tokens are the same, two texts are taken to be the same for a while; a block."""
+"""Equal tokens by which two places are taken to go on alike; the size of a block."""
 
 _REPEAT_LEVEL = REPEAT_TOKENS.bit_length() - 1
 _SHIFT = 32  # two names make one key; a text has far fewer than 2**32 blocks
@@ -39,7 +40,7 @@ class Match(NamedTuple):
 
 @dataclass(slots=True)
 class _Level:
-    """Names of all blocks of one size, by start; `earlier[i]` is where block i started before."""
+    """Names of all blocks of one size, by start; `earlier` is where the equal one before starts."""
 
     ids: dict[int, int] = field(default_factory=dict)
     latest: list[int] = field(default_factory=list)
@@ -47,7 +48,7 @@ class _Level:
     earlier: list[int] = field(default_factory=list)
 
     def append(self, key: int) -> None:
-        """The block that ends with the latest token."""
+        """Add the block that ends with the latest token."""
         name, start = self.ids.get(key), len(self.names)
         if name is None:
             self.ids[key] = name = len(self.latest)
@@ -72,7 +73,7 @@ class _Level:
             names.append(name)
 
     def back(self, block: int) -> list[int]:
-        """Where a block starts, and where equal ones before it do, latest first; none from -1."""
+        """The starts of a block and of equal ones before it, latest first; none for -1."""
         starts: list[int] = []
         while block >= 0 and len(starts) < MAX_CANDIDATES:
             starts.append(block)
@@ -118,9 +119,9 @@ class Occurrences:
     def search(self, ahead: Sequence[Token] = ()) -> list[Match]:
         """Earlier occurrences of the end of text + `ahead`, the longest match first.
 
-        All share the longest power of two (up to 16) that occurs at all; equal lengths are in order
-        of recency. The lengths are exact up to MAX_MATCH. When a block has more than MAX_CANDIDATES
-        occurrences, the latest are looked at.
+        All agree in the longest block, of up to 16 tokens, that occurs at all. The latest comes
+        first among equal lengths, which are exact up to MAX_MATCH. When a block has more than
+        MAX_CANDIDATES occurrences, the latest are looked at.
         """
         tail = self.text[-MAX_MATCH:]
         tail += ahead
@@ -134,7 +135,10 @@ class Occurrences:
         return []
 
     def near(self, place: int, window: int) -> Match | None:
-        """The first occurrence of the last token from `place` on that agrees best with the end."""
+        """The occurrence of the last token, from `place` on, that agrees best with the text's end.
+
+        The first of several; None if there is none in the `window`.
+        """
         text, last = self.text, self.text[-1]
         stop = min(place + window, len(text) - 1)
         best: Match | None = None
@@ -152,7 +156,8 @@ class Occurrences:
     def repeat(self, position: int, stop: int) -> int | None:
         """A place before `stop` where the text goes on as at `position`, for REPEAT_TOKENS.
 
-        The one before which most agrees; None if there is none, or less than so many follow.
+        It is the one with the longest agreement before it; None if there is none, or if fewer
+        tokens follow `position`.
         """
         level, text = self._levels[_REPEAT_LEVEL], self.text
         if position >= len(level.names):

@@ -1,7 +1,8 @@
-"""Second choices of a drafter that has a law: siblings of a chain's nodes, where rows are to spare.
+"""Second choices of a drafter with logits: siblings of a chain's nodes, where rows are cheap.
 
-They cost no forward of the drafter. One is the target's token where the first choice is not, about
-as often as the drafter gives it (EAGLE-2, Li et al., arXiv 2406.16858: confidence is acceptance).
+They cost no forward of the drafter. A second choice is the target's token about as often as the
+drafter's own probability of it says (EAGLE-2, Li et al., arXiv 2406.16858: confidence is
+acceptance).
 """
 
 from __future__ import annotations
@@ -19,16 +20,16 @@ Second: TypeAlias = "tuple[Token, float] | None"
 """A second choice and the drafter's probability of it, if there is one."""
 
 FIRST = 100
-"""Buckets of siblings begin here: a source's own are fewer."""
+"""The first bucket of siblings; the buckets of a source's own choices are below it."""
 _EDGES = (0.02, 0.05, 0.1, 0.2, 0.3)
 _PRIORS = (0.01, 0.03, 0.07, 0.14, 0.24, 0.36)
-"""As often as the drafter says: between the edges."""
+"""Acceptance in each bin: as often as the drafter's probability says."""
 
 
 def second(
     logits: Floats, token: Token, propose: Callable[[Floats], tuple[Token, Probs | None]]
 ) -> Second:
-    """The token that would be proposed if it could not be this one."""
+    """The token that would be proposed if `token` were impossible."""
     others = logits.copy()
     others[token] = -np.inf
     try:
@@ -42,7 +43,7 @@ def second(
 
 
 def beside(chain: Draft, seconds: Sequence[Second]) -> Draft:
-    """The chain, with these hung beside its first nodes; the chain's own nodes come first."""
+    """The chain with `seconds` hung beside its first nodes; the chain's own nodes come first."""
     found = [(node, *each) for node, each in enumerate(seconds[: len(chain)]) if each is not None]
     if not found:
         return chain

@@ -1,12 +1,12 @@
 """A draft model with another tokenizer reads the text in its own tokens, and drafts the target's.
 
-The text is written anew in the draft's tokens, of which those at the end may change with what
-follows; its KV is kept as far as they have not. What it says next is written anew in the target's:
-where the draft needs two tokens for a word that is one of the target's, that one is the node. Where
-both vocabularies have a token, it is drawn with the target's own noise, as in token-level
-intersection (Timor et al., 2025, "Accelerating LLM Inference with Lossless Speculative Decoding
-Algorithms for Heterogeneous Vocabularies"); one that only the draft has is taken as text where it
-is the likeliest.
+The text is tokenized by the draft's tokenizer. Its last tokens may change with the text that
+follows; the draft's KV is kept as far as they have not. What the draft says is tokenized by the
+target's tokenizer: where the draft needs two tokens for a word that is one of the target's, that
+one is the node. A token that both vocabularies have is drawn with the target's own noise, as in
+token-level intersection (Timor et al., 2025, "Accelerating LLM Inference with Lossless Speculative
+Decoding Algorithms for Heterogeneous Vocabularies"). A token that only the draft has is taken where
+it is the likeliest.
 """
 
 from __future__ import annotations
@@ -42,27 +42,28 @@ if TYPE_CHECKING:
 COUPLED_ONLY = (
     "The draft model has another tokenizer than its target: coupled noise verifies it alone."
 )
-"""Said where rejection sampling is wanted."""
+"""The message where rejection sampling is asked for."""
 
 _OPEN_BYTES = 192
 """Text at the end that is tokenized again with what follows: words are shorter."""
 _LONGEST_BYTES = 2048
-"""A text without a blank is cut somewhere."""
+"""A text of so many bytes is cut even where it has no blank."""
 _PART_TOKENS = 64
 _ABSENT = -1e4
 """The score of a token that the draft lacks: no temperature makes it likely."""
 _TAIL_TOKENS = 8
-"""Of the text, that are tokenized again with what is drafted: a word is seldom more."""
+"""Last tokens of the text that are tokenized again with the draft: a word seldom has more."""
 
 
 @dataclass(frozen=True, slots=True)
 class Translation:
-    """Two vocabularies. `shared` of the target's tokens are written by one of the draft's too.
+    """Two vocabularies. The draft has `shared` of the target's tokens too.
 
-    `target_ids` and `draft_ids` are those, aligned; `ends` are tokens of the draft after which
-    nothing follows, `begin` those that each of its texts begins with. `tokenize` gives the draft's
-    tokens of a text in the middle of another one, `control` its control token of a name; `write`
-    gives the target's tokens of a text, `draft_piece` the bytes of one of the draft's tokens.
+    `target_ids` and `draft_ids` are these tokens, aligned. Of the draft, `ends` are the tokens
+    after which nothing follows, and `begin` those that each text begins with. `tokenize` gives its
+    tokens of a text in the middle of another one, `control` its control token of a name,
+    `draft_piece` the bytes of a token. Of the target, `write` gives the tokens of a text, `piece`
+    the bytes of a token, `spelled` the name of a control token.
     """
 
     n_target: int
@@ -86,7 +87,7 @@ class Translation:
 
 
 class _Rewriting:
-    """A text of the target's tokens in the draft's. `tokens` from `stable` on may still change."""
+    """A text of the target in the draft's tokens. `tokens` from `_stable` on may still change."""
 
     def __init__(self, translation: Translation) -> None:
         self._translation = translation
@@ -96,7 +97,7 @@ class _Rewriting:
         self._open = bytearray()
 
     def extend(self, tokens: Sequence[Token]) -> int:
-        """Append the target's tokens; from which token on the draft's are other ones now."""
+        """Append tokens of the target; the place from which on the draft's tokens have changed."""
         first = len(self.tokens)
         for start in range(0, len(tokens), _PART_TOKENS):
             first = min(first, self._stable)
@@ -110,7 +111,7 @@ class _Rewriting:
         return first
 
     def _write_control(self, token: Token) -> None:
-        """A control token is one of the draft's of the same name, or else its name as text."""
+        """Append a control token: the draft's of the same name, or else its name as text."""
         self._write()
         self._stable = len(self.tokens)
         self._open.clear()
@@ -120,7 +121,7 @@ class _Rewriting:
         self._stable = len(self.tokens)
 
     def _write(self) -> None:
-        """Tokenize what is open; a character that is not whole yet is left out."""
+        """Tokenize the open text, without a last character that is not whole yet."""
         decoder = codecs.getincrementaldecoder("utf-8")("replace")
         text = decoder.decode(bytes(self._open))
         self.whole = not decoder.getstate()[0]
@@ -150,8 +151,8 @@ class _Rewriting:
 class _Sampler:
     """The target's sampler, which draws from the scores of a draft with other tokens.
 
-    `said` are the draft's tokens that were drawn behind `prefix`. A last one that the draft lacks,
-    as a grammar may want it, is `outside`, in the target's tokens.
+    `said` are the draft's tokens that were drawn behind `_prefix`. A last token that the draft
+    lacks, because a grammar demands it for example, is in `outside`, as a token of the target.
     """
 
     def __init__(self, translation: Translation, sampler: Proposing, text: Sequence[Token]) -> None:
@@ -177,8 +178,8 @@ class _Sampler:
     def propose(
         self, logits: Floats, recent: Sequence[Token], path: Sequence[Token], position: int
     ) -> tuple[Token, Probs | None]:
-        """The draft's token: the likeliest, where the target lacks it, or for one that is drawn."""
-        del recent, path, position  # those are the draft's
+        """The draft's next token: the likeliest if the target lacks that, else a drawn one."""
+        del recent, path, position  # of the text in the draft's tokens
         known, text = self._translation, self._text
         token = int(logits.argmax())
         if token in known.to_target or not known.draft_piece(token):
@@ -198,7 +199,7 @@ class _Sampler:
         return token, None
 
     def written(self, said: Sequence[Token]) -> list[tuple[Token, slice]]:
-        """The target's tokens of what was said, each with those of the draft that it is made of."""
+        """The target's tokens of what was said, each with the slice of `said` it is made of."""
         known = self._translation
         ended = bool(said) and said[-1] in known.ends
         pieces = [known.draft_piece(token) for token in said[: len(said) - ended]]
@@ -217,7 +218,10 @@ class _Sampler:
         return nodes
 
     def _behind(self, said: bytes) -> Sequence[Token]:
-        """The target's tokens of these bytes, if the text and the prefix stay as they are."""
+        """The target's tokens of these bytes behind the text and the prefix.
+
+        They are tokenized together with the tokens before them, as many as this leaves unchanged.
+        """
         known = self._translation
         tail = [*self._text[-_TAIL_TOKENS:], *self._prefix][-_TAIL_TOKENS:] if said else []
         for start in range(len(tail) + bool(said)):
@@ -231,7 +235,7 @@ class _Sampler:
 
 
 def _whole(text: bytes) -> str:
-    """Text without a last character that is not whole yet."""
+    """The text without a last character that is not whole yet."""
     return codecs.getincrementaldecoder("utf-8")("replace").decode(text)
 
 
@@ -274,7 +278,7 @@ class TranslatedDrafter:
 
     @property
     def forwards(self) -> ForwardCounts:
-        """The draft model's."""
+        """Counts of the draft model's forwards."""
         return self.inner.forwards
 
     def open(
@@ -294,11 +298,11 @@ class TranslatedDrafter:
         )
 
     def read(self, session: DraftSession, most: int) -> int:
-        """Read at most so many of the draft's pending tokens, but for the last one."""
+        """Read at most `most` of the draft's pending tokens, not the last; return their number."""
         return self.inner.read(cast("TranslatedSession", session).inner, most)
 
     def propose(self, requests: Sequence[DraftRequest]) -> list[Draft]:
-        """The draft model's chains in the target's tokens; none inside of a character."""
+        """The draft model's chains in the target's tokens; none where a character is not whole."""
         asked = [self._asked(request) for request in requests]
         inner = iter(self.inner.propose([each for each in asked if each is not None]))
         return [
@@ -339,7 +343,7 @@ class TranslatedDrafter:
         return text.tokens if text.whole else None
 
     def _said(self, request: DraftRequest, draft: Draft) -> Draft:
-        """A draft in the target's tokens: each as sure as the least sure that it is made of."""
+        """The draft in the target's tokens, each with the least sure signal of its parts."""
         sampler = cast("TranslatedSession", request.session).sampler
         tokens, signals = list[Token](), list[Signal]()
         for token, parts in sampler.written(sampler.said[: len(draft)]):

@@ -1,8 +1,9 @@
-"""Corpus: what follows where the user's own files say what the text has just said?
+"""Corpus: drafts copied from the user's own files, from where they match the text's end.
 
-Free of any model: an index of files (`corpus/index.py`) gives all places after the longest part of
-the text's end that it has; the draft is what most of them go on with. While a copy goes well it
-stays where it is; where the text leaves it for an edit, its way back is looked for near there.
+It needs no model: an index of files (`corpus/index.py`) gives all places behind the longest match
+with the text's end, and the draft is the continuation of most of them. A copy that is being
+accepted stays at its place. Where the text leaves it for an edit, its continuation is looked for
+near there.
 
 He et al., 2023, "REST: Retrieval-Based Speculative Decoding".
 """
@@ -26,9 +27,9 @@ NAME = "corpus"
 _TAIL_TOKENS = 32
 """Tokens of the text's end that are compared; the index compares no more."""
 _FIRM_TOKENS = 24
-"""A copy that has gone so far needs no search for a better one."""
+"""A copy that agrees for so many tokens needs no search for a better one."""
 _PROOF_TOKENS = 5
-"""A place that predicted less was a guess; its end is no edit."""
+"""A copy that predicted fewer tokens was a guess; where it breaks, there is no edit."""
 _REACH_TOKENS = 48
 """How far behind a broken copy its continuation is looked for: a few changed lines."""
 _PATIENCE_TOKENS = 48
@@ -36,7 +37,7 @@ _PATIENCE_TOKENS = 48
 
 
 class CorpusMatches(Protocol):
-    """Places after the same tokens: how many of these, and what follows each."""
+    """Places behind the same tokens: the number of these tokens, and what follows each place."""
 
     @property
     def length(self) -> int:
@@ -62,7 +63,7 @@ class Corpus(Protocol):
 
 
 class IndexSource(Protocol):
-    """Where the newest index is, which may change between two rounds."""
+    """A holder of the newest index, which may change between two rounds."""
 
     @property
     def index(self) -> Corpus | None:
@@ -87,13 +88,14 @@ class Agreement(IntEnum):
 
 
 _LENGTHS = (2, 4, 5, 6, 8, 10, 13, 16, 24)
-"""Lower edges of the match lengths told apart; a way back may have fewer than a search."""
+"""Lower edges of the bins of match lengths; a copy found again may match less than a search."""
 _PRIORS = (0.2, 0.3, 0.3, 0.4, 0.48, 0.58, 0.66, 0.74, 0.8, 0.88)
 _ORIGIN_ODDS = (0.0, 0.8, 0.6)
 _AGREEMENT_ODDS = (0.0, 0.6, -0.2, -1.2)
 _JOINT_ODDS = (0.0, 1.3, -0.5, -0.8, -1.5, -1.5, -3.0)
 _SAMPLED_ODDS = -0.7
-"""As of lookup, which was fitted on more; a file is followed less faithfully than the prompt."""
+"""These odds are like lookup's, which were fitted on more texts. The priors are lower: a file is
+followed less faithfully than the prompt."""
 
 
 class TokenFacts(NamedTuple):
@@ -125,10 +127,10 @@ _SIGNALS = _signals()
 
 @dataclass(slots=True)
 class _Copy:
-    """The place that is copied: `ahead` follows there, of which `done` tokens were written.
+    """A copy from a `position`, which `ahead` follows; the first `done` tokens of it were written.
 
-    `length` tokens before it agree, `proven` of them it has predicted itself. `others` are what
-    follows the other places that were found with it.
+    `length` tokens before it agree, `proven` of which the copy has predicted. `others` are the
+    tokens that follow the other places found with it.
     """
 
     index: Corpus
@@ -217,7 +219,7 @@ class CorpusSession:
         self._tail, self._copy, self._broken = [], None, None
 
     def _best(self, index: Corpus) -> _Copy | None:
-        """Where to copy from: of equally likely places the one that is being copied already."""
+        """The likeliest place to copy from; of equal ones that which is being copied already."""
         copy = self._copy if self._copy is None or self._copy.index is index else None
         if copy is not None and copy.length >= _FIRM_TOKENS and copy.left:
             return copy
@@ -232,7 +234,7 @@ class CorpusSession:
         return self._signal(copy, _agreement([*copy.others, left], left, 0), Joint.PLAIN, 0).prior
 
     def _found(self, index: Corpus, tail: Sequence[Token]) -> _Copy | None:
-        """The place that goes on as most of those do that a search finds."""
+        """The first place found by a search that goes on as most of the found places do."""
         places = index.search(tail)
         if places is None:
             return None
@@ -244,7 +246,7 @@ class CorpusSession:
         return _Copy(index, position, ahead, places.length, Origin.FRESH, others)
 
     def _way_back(self, index: Corpus) -> _Copy | None:
-        """Where a broken copy goes on: the place near there before which most agrees."""
+        """Where a broken copy goes on: of the places near its break that with the longest match."""
         broken = self._broken
         if broken is None or broken.index is not index or broken.since > _PATIENCE_TOKENS:
             return None
@@ -293,7 +295,7 @@ class CorpusSession:
 def _agreement(
     witnesses: Sequence[Sequence[Token]], copied: Sequence[Token], depth: int
 ) -> Agreement:
-    """How those that went on alike until now agree about the token at `depth`."""
+    """How the places that have gone on alike so far agree about the token at `depth`."""
     if len(witnesses) <= 1:
         return Agreement.ALONE
     expected = copied[depth : depth + 1]

@@ -32,7 +32,7 @@ NAME = "early_exit"
 
 _EDGES = (0.3, 0.5, 0.8, 0.9, 0.97)
 _PRIORS = (0.15, 0.3, 0.5, 0.7, 0.85, 0.95)
-"""By the confidence of the draft. Untrained exits are surer than they should be."""
+"""Acceptance by the draft's own probability. Untrained exits are overconfident."""
 _FAR = 16.0
 """Logits so far below the largest add less than 2 % together."""
 
@@ -43,7 +43,7 @@ class ExitBackend(Protocol):
     n_vocab: int
     max_rows: int
     layers: int
-    """After so many layers; 0 while no exit pays."""
+    """The number of layers after which a forward ends; 0 while no exit pays."""
 
     @property
     def context(self) -> int:
@@ -79,7 +79,7 @@ class EarlyExitSession:
     sampler: Proposing
     target: ExitBackend
     pending: int = 1
-    """The last token, which the target reads with the draft and not before."""
+    """Always the last token alone, which the target reads with the draft and not before."""
 
     @property
     def ready(self) -> bool:
@@ -118,7 +118,7 @@ class EarlyExitDrafter:
         return EarlyExitSession(slot, list(prompt), sampler, self.target)
 
     def propose(self, requests: Sequence[DraftRequest]) -> list[Draft]:
-        """Draft until the budget ends or `worth` says stop; the slots are as before then.
+        """Draft until the budget ends or `worth` says stop, then restore the slots.
 
         Raises:
             EngineError: llama.cpp failed.
@@ -142,7 +142,7 @@ class EarlyExitDrafter:
     def _begins(self, chain: _Chain) -> bool:
         """Whether a draft has room, and the slot holds the text but for its last token.
 
-        It does not where tokens are to be read again, or stand for something else than words.
+        The slot does not hold it where tokens are to be read again, or stand for images.
         """
         request, session = chain.request, chain.session
         prefix = request.prefix.tokens
@@ -202,13 +202,13 @@ class _Chain:
         ]
 
     def row(self) -> Row:
-        """The last node."""
+        """The row of the last node."""
         before = len(self.session.tokens) + len(self.request.prefix) + len(self.tokens) - 1
         return Row(self.tokens[-1], before, self.session.slot, wants_logits=True)
 
 
 def _signal(logits: Floats, token: Token, sampler: Proposing) -> Signal:
-    """The token's probability in one of a few bins, others if it was sampled."""
+    """The bin of the token's probability; sampled tokens have bins of their own."""
     peak = logits.max()
     total = float(np.exp(logits[logits > peak - _FAR] - peak).sum())
     bucket = bisect_right(_EDGES, float(np.exp(logits[token] - peak)) / total)

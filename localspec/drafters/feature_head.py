@@ -1,8 +1,9 @@
-"""A draft head: what the target's own last state says of the token after next.
+"""The feature head: predicts the token after next from the target's last hidden state.
 
-Free of any prompt to be read: it knows of the text what the target's state knows. So it drafts from
-an answer's second token on, at a fraction of a millisecond, where a draft model would have to read
-first; and where one drafts, what the head expects is read along with its first tokens.
+It reads no prompt, because it knows of the text what the target's state holds. So it drafts from an
+answer's second token on, in a fraction of a millisecond, where a draft model would have to read
+first. Where a draft model drafts, the head's tokens are guesses that are read along with its first
+tokens.
 """
 
 from __future__ import annotations
@@ -23,9 +24,9 @@ _EDGES = (0.15, 0.3, 0.5, 0.7, 0.9)
 _PRIORS = (0.1, 0.18, 0.34, 0.48, 0.6, 0.88)
 """How often the target agreed, by the head's own probability, on texts that it was not made of."""
 _GOES_ON = 0.45
-"""With a chain less likely than this the next step would take longer than it gives."""
+"""The least chance of a chain at which another step gives more than its time."""
 _FAR = 3
-"""Behind a longer prefix the head's own state is too far from the target's."""
+"""The longest prefix to draft behind: then the head's own state is too far from the target's."""
 
 
 def build(*, head: FeatureHead, ends: frozenset[Token]) -> FeatureHeadDrafter:
@@ -47,7 +48,7 @@ class _Step(NamedTuple):
 
 @dataclass(slots=True)
 class FeatureHeadSession:
-    """A request as its head sees it: the latest state and token, and what was foretold of them."""
+    """A request as its head sees it: the latest state and token, and the predictions from them."""
 
     head: FeatureHead
     ends: frozenset[Token]
@@ -63,7 +64,7 @@ class FeatureHeadSession:
         self.steps.clear()
 
     def watch(self, state: Floats) -> None:
-        """The state that the last committed token came of."""
+        """Take the state from which the last committed token was drawn."""
         self.state = state.copy()
 
     def propose(self, request: DraftRequest) -> Draft:
@@ -105,7 +106,7 @@ class FeatureHeadSession:
 
 
 class FeatureHeadDrafter:
-    """Drafts what a head foretells."""
+    """Drafts the predictions of a feature head."""
 
     name = NAME
     free = True
@@ -127,7 +128,7 @@ class FeatureHeadDrafter:
         return FeatureHeadSession(self._head, self._ends, sampler.greedy, prompt[-1])
 
     def propose(self, requests: Sequence[DraftRequest]) -> list[Draft]:
-        """One draft for each ask."""
+        """One draft for each request."""
         return [
             cast("FeatureHeadSession", request.session).propose(request) for request in requests
         ]

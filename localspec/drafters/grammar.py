@@ -1,8 +1,8 @@
-"""Grammar: where the answer's grammar leaves one text only, that text.
+"""Grammar: drafts the text where the answer's grammar allows only one.
 
-Free: the grammar is there to mask tokens anyway. What is forced may be spelled by many tokens, all
-of which it allows; drafted are those that the model's tokenizer makes of the text, which is how
-models write it.
+This is free, because the grammar is there to mask tokens anyway. The forced text may be spelled by
+different tokens, all of which the grammar allows. The draft has those that the model's tokenizer
+makes of the text, which is how models write it.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class GrammarSession:
     pending: int = 0
 
     def commit(self, tokens: Sequence[Token]) -> None:
-        """The grammar hears of them from the engine."""
+        """Do nothing: the engine moves the grammar on."""
 
     def propose(self, request: DraftRequest) -> Draft:
         """The tokens that the grammar forces after the prefix."""
@@ -61,7 +61,7 @@ class Grammar:
         return GrammarSession(sampler.constraint)
 
     def propose(self, requests: Sequence[DraftRequest]) -> list[Draft]:
-        """One draft for each ask."""
+        """One draft for each request."""
         return [
             request.session.propose(request)
             if isinstance(request.session, GrammarSession)

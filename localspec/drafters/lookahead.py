@@ -1,8 +1,8 @@
 """Lookahead: guesses in rows that are paid anyway, and the n-grams that come of them.
 
-What the target says behind a token that is not part of the text is a guess at the text further on
-(Jacobi decoding), and, with the tokens before it, an n-gram in the target's own words. Rejected
-nodes are such tokens; where a forward has rows that nothing is drafted for, more are made for it.
+The target's token behind a node that does not become text is a guess at the text further on (Jacobi
+decoding) and, with the tokens before it, an n-gram in the target's own words. Rejected nodes give
+such tokens. Where a forward has rows without a draft, guesses are put into them to get more.
 
 Fu et al., "Break the Sequential Dependency of LLM Inference Using Lookahead Decoding" (2024), give
 guesses and n-grams masks of their own; here they share one chain.
@@ -65,7 +65,7 @@ class LookaheadSession:
         return len(self._text) + len(self._ngrams)
 
     def commit(self, tokens: Sequence[Token]) -> None:
-        """The text goes on, and guesses for those places are over."""
+        """Append tokens to the text, and drop the guesses for their places."""
         self._text = [*self._text, *tokens][-RECENT:]
         del self._ahead[: len(tokens)]
 
@@ -78,7 +78,7 @@ class LookaheadSession:
         for place in sorted(told):
             if place < len(self._ahead):
                 self._ahead[place] = told[place]
-            else:  # places before it are text by the time that they count
+            else:  # this fills places before it too, which will be text before they are used
                 self._ahead += [told[place]] * (place + 1 - len(self._ahead))
 
     def propose(self, request: DraftRequest) -> Draft:
@@ -127,12 +127,12 @@ class LookaheadSession:
 
 
 class LookaheadDrafter:
-    """Guesses from the target's own words behind tokens that are not part of the text."""
+    """Drafts the target's own words behind nodes that did not become text."""
 
     name = LOOKAHEAD
     free = True
     live = True
-    """It drafts from what rounds show, which is nothing that could be replayed."""
+    """It learns from rejected nodes of real rounds, which a replay does not have."""
 
     def open(
         self,

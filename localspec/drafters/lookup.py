@@ -1,9 +1,9 @@
-"""Lookup: what followed the last time the text looked like this?
+"""Lookup: drafts copied from where the text's end occurred before.
 
-Free of any model: it proposes the continuation of the longest earlier occurrence of the text's end
-in prediction, prompt and output: the one in the prediction, else the latest. While a copy goes well
-it stays where it is; after an edit it looks for its way back near the place where the copy broke,
-and where the same text comes again it expects the same edit.
+It needs no model: it proposes the continuation of the longest earlier occurrence of the text's end
+in prediction, prompt and output. Of equally long ones it takes that in the prediction, else the
+latest. A copy that is being accepted stays at its place. After an edit its continuation is looked
+for near the place where it broke, and where the same text comes again the same edit is expected.
 
 A prediction is a text that the client expects as the answer, such as a file before an edit. The
 copy begins with it; what is copied from it has a source of its own.
@@ -25,26 +25,26 @@ _END = NO_TOKEN
 """Stands after the prediction in the index: no copy runs on into the prompt."""
 
 _FIRM_TOKENS = 32
-"""A copy this long needs no second opinion, and periodic text would make it an expensive one."""
+"""A copy this long needs no search for a better one, which would be slow in periodic text."""
 _REACH_TOKENS = 48
 """How far behind a broken copy its continuation is looked for: a few deleted lines."""
 _PATIENCE_TOKENS = 48
 """An insertion longer than this has left the old text; a short match near it means nothing."""
 _DRIFT_TOKENS = 3
-"""Substitutions this long often have the length of what they replaced, as a renamed word has."""
+"""Substitutions up to this long often are as long as what they replaced, as a renamed word is."""
 _PROOF_TOKENS = 5
-"""A place that predicted less was a guess; its failure must not hide where a copy broke."""
+"""A copy that predicted fewer tokens was a guess; its failure must not hide where a copy broke."""
 _UNDERSTOOD_TOKENS = 2
-"""So many tokens after a broken copy was found again, what lies between is taken for an edit."""
+"""Tokens that a copy found again must predict before the text between is taken for an edit."""
 _WITNESSES = 8
-"""Other occurrences asked what followed them; more would not change the answer."""
+"""The most other occurrences whose continuation is compared; more would change nothing."""
 
 
 @dataclass(slots=True)
 class _Cursor:
     """The place being copied: the text is expected to go on along `path`.
 
-    `length` tokens before it agree; `proven` of them it has predicted itself. It was found after
+    `length` tokens before it agree, `proven` of which the copy has predicted. It was found after
     `edit`, if there was one.
     """
 
@@ -68,9 +68,9 @@ class _Cursor:
         depth: int = 0,
         path: Path | None = None,
     ) -> Signal:
-        """Why to believe in the token `depth` places after the next one, where `path` has come.
+        """The signal of the token `depth` places after the next one, at which `path` has arrived.
 
-        What an edit has written was copied from the output, where it was made before.
+        A token of an edit counts as copied from the output, where the edit was made before.
         """
         place, origin = self.place, self.origin
         if depth and origin < Origin.COPY:
@@ -113,7 +113,7 @@ class LookupSession:
         return len(self._unread)
 
     def read(self, most: int) -> int:
-        """Put at most so many more into the index; how many these were. Microseconds for each."""
+        """Index at most `most` more tokens and return their number. Microseconds for each."""
         part = self._unread[:most]
         del self._unread[:most]
         self._seen.extend(part)
@@ -155,7 +155,7 @@ class LookupSession:
         self._cursor = None
 
     def _advance(self, cursor: _Cursor, token: Token) -> None:
-        """`token` was written where the cursor is."""
+        """Move the cursor past `token`, which was written, or break the copy."""
         text, path = self._seen.text, cursor.path
         if path.edit is not None and path.token(text) != token:
             self._edits.forget(path.edit)
@@ -168,7 +168,7 @@ class LookupSession:
         self._cursor = None
 
     def _follow(self, cursor: _Cursor) -> None:
-        """The text went on as it did at the cursor."""
+        """Move the cursor on: the text agreed with it."""
         cursor.path.go_on(self._seen.text, self._edits)
         cursor.length += 1
         cursor.proven += 1
@@ -185,7 +185,7 @@ class LookupSession:
         return [match for match in self._seen.search(ahead) if match.position != self._end]
 
     def _likeliest(self, found: _Cursor | None) -> _Cursor | None:
-        """Where to copy from: of equally likely places the one that is being copied already."""
+        """The likeliest place to copy from; of equal ones that which is being copied already."""
         places = (self._cursor, self._way_in(), self._way_back(), found)
         known = [place for place in places if place is not None]
         best = max(known, key=lambda place: place.signal().prior, default=None)
@@ -195,7 +195,7 @@ class LookupSession:
 
     def _longest(self, matches: Sequence[Match]) -> _Cursor | None:
         """The longest match; of several the one in the prediction, else the latest."""
-        best = max(  # of equals the first, which is the longest
+        best = max(  # of equals the first, which is the latest
             matches,
             key=lambda at: (at.length, at.position < self._end),
             default=None,
@@ -203,7 +203,7 @@ class LookupSession:
         return None if best is None else self._at(*best, Origin.FRESH)
 
     def _predicted(self, cursor: _Cursor | None) -> _Cursor | None:
-        """The cursor; in the prediction, where that goes on as the text it stands in."""
+        """The cursor, moved into the prediction where that goes on in the same way."""
         if (
             cursor is None
             or cursor.place is CopiedText.PREDICTION
@@ -243,7 +243,7 @@ class LookupSession:
         return None
 
     def _edit_before(self, cursor: _Cursor) -> Edit | None:
-        """The text's own version of what lies between a broken copy and the cursor."""
+        """The edit that the answer made between a broken copy and the cursor."""
         broken, written = self._broken_at, self._since_break
         if broken is None or self._text_of(broken) is not cursor.place:
             return None
@@ -251,7 +251,10 @@ class LookupSession:
         return between(self._seen.text, broken, written, cursor.position, common)
 
     def _others(self, cursor: _Cursor, matches: Sequence[Match]) -> list[int]:
-        """Places like the cursor's. The same file in prompt and prediction is one witness."""
+        """Other matches in the text that the cursor copies from.
+
+        Those in another text are left out: the same file in prompt and prediction is one witness.
+        """
         others = [
             match.position
             for match in matches
@@ -320,11 +323,11 @@ class LookupDrafter:
         return LookupSession(prompt, prediction, joints=self._joints, sampled=not sampler.greedy)
 
     def read(self, session: DraftSession, most: int) -> int:
-        """Index at most so many tokens more; how many these were."""
+        """Index at most `most` more tokens and return their number."""
         return cast("LookupSession", session).read(most)
 
     def propose(self, requests: Sequence[DraftRequest]) -> list[Draft]:
-        """One chain per ask."""
+        """One chain per request."""
         return [cast("LookupSession", request.session).propose(request) for request in requests]
 
     def close(self) -> None:

@@ -1,11 +1,11 @@
 """A smaller language model as drafter: same vocabulary, its own llama.cpp context.
 
-What it decoded for a draft stays in its memory after the round, so that no token is ever decoded
-twice: after a rejection it reads the correction, after a full acceptance its own last token and the
-bonus. llama-server throws the drafted cells away and decodes them again each round.
+The cells of a draft stay in its memory after the round, so that no token is ever decoded twice:
+after a rejection it reads the correction, after a full acceptance its own last token and the bonus.
+llama-server throws the drafted cells away and decodes them again each round.
 
-A memory that is a state is copied before the first token of a draft. After a rejection the copy
-comes back, and what was accepted is read again in the forward that reads the correction.
+A memory that is a state is copied before the first token of a draft. After a rejection the copy is
+restored, and the accepted tokens are read again in the forward that reads the correction.
 """
 
 from __future__ import annotations
@@ -42,13 +42,15 @@ from localspec.types import (
 NAME = "model"
 
 SINKS = 4
-"""Tokens that a text begins with are never skipped: what a model attends to when it attends to
-nothing (Xiao et al., 2023, "Efficient Streaming Language Models with Attention Sinks")."""
+"""First tokens of a text, which are never skipped: a model attends to them where it attends to
+nothing in particular (Xiao et al., 2023, "Efficient Streaming Language Models with Attention
+Sinks")."""
 _EDGES = (0.3, 0.5, 0.8, 0.9, 0.97)
 _PRIORS = (0.28, 0.47, 0.7, 0.9, 0.97, 0.996)
-"""A draft model's confidence is honest: measured agreement of the 0.5B with the 1.5B target."""
+"""Acceptance by the draft's own probability, measured of the 0.5B with the 1.5B target: a draft
+model is well calibrated."""
 _LASTING_TOKENS = 32
-"""Less is read again as fast as it is copied."""
+"""The shortest text of which a lasting copy is made: less is read again as fast as it is copied."""
 _FAR = 16.0
 """Logits so far below the largest add less than 2 % together: no bin would notice."""
 
@@ -70,7 +72,7 @@ class ModelDrafter:
     name = NAME
     free = False
     beside = True
-    """It needs nothing of the target, and can draft while that computes."""
+    """It needs nothing of the target, and can draft while the target computes."""
 
     def __init__(self, context: Backend, n_vocab: int, ends: frozenset[Token]) -> None:
         self._context = context
@@ -139,7 +141,7 @@ class ModelDrafter:
             rows = [row for chain in active for row in self._next_rows(chain)]
 
     def _committed_first(self, active: Sequence[_Chain], rows: list[Row]) -> list[Row]:
-        """Read the text alone where a prefix follows, and copy the state between; what remains."""
+        """Read alone the texts that a prefix follows, and copy their states; the rows left."""
         texts = {
             chain.session.slot: chain.session for chain in active if chain.request.prefix.tokens
         }
@@ -161,7 +163,9 @@ class ModelDrafter:
         session.kept = True
 
     def read(self, session: DraftSession, most: int) -> int:
-        """Read at most so many pending tokens, but not the last, with which the next draft begins.
+        """Read at most `most` pending tokens and return their number.
+
+        The last one is left, because the next draft begins with it.
 
         Raises:
             EngineError: llama.cpp failed; the slot is empty then.
@@ -196,7 +200,7 @@ class ModelDrafter:
         return self._storing.stored_size(slot)
 
     def take_over(self, slot: int, tokens: Sequence[Token], stored: Stored) -> None:
-        """Hold these tokens in a slot without a request. Raises NoRoom, and holds nothing."""
+        """Hold these tokens in a slot without a request. Raises NoRoom; then the slot is empty."""
         self._held[slot].clear()
         self._context.truncate(slot, 0)
         self._storing.put_back(slot, stored)
@@ -241,9 +245,9 @@ class ModelDrafter:
         return rows, complete
 
     def _asking(self, chain: _Chain) -> list[Row]:
-        """The last row held, and what is guessed to follow it: what a forward tells more about.
+        """Rows of the last token held, and of the tokens guessed to follow it; all want logits.
 
-        Nothing is guessed for a state, which could not forget what was guessed wrong.
+        Nothing is guessed where memory is a state, which could not forget wrong guesses.
         """
         session, request = chain.session, chain.request
         room = request.budget - len(chain.tokens) - 1
@@ -257,7 +261,7 @@ class ModelDrafter:
         ]
 
     def _decode(self, rows: Sequence[Row]) -> Floats:
-        """One forward, or several when many sessions catch up at once; logits of wanting rows."""
+        """One forward, or several when many sessions catch up; logits of rows that want them."""
         self._reading = {row.slot for row in rows}
         most = self._context.max_rows
         if len(rows) <= most:
@@ -319,7 +323,7 @@ class ModelDrafter:
         return token
 
     def _next_rows(self, chain: _Chain) -> list[Row]:
-        """The last node, after what is held of those before it: false guesses are forgotten."""
+        """The rows of the last node and its guesses, after wrong guesses before are forgotten."""
         session = chain.session
         before = len(session.seen) + len(chain.request.prefix) + len(chain.tokens) - 1
         if before < len(session.held):
@@ -333,10 +337,10 @@ class ModelDrafter:
 class ModelSession:
     """The draft model's memory of one request.
 
-    `tokens` are the text, and `seen` what the draft model takes for it: what stands before and
-    behind a gap follows one another there. `held` is what the slot's KV cache holds, drafted tokens
-    of the last round included; its first `agreed` tokens are those of `seen`. Of a state that was
-    `kept` there is a copy for later prompts.
+    `tokens` are the text, and `seen` is the text as the draft model has it, without the tokens that
+    it leaves out. `held` is what the slot's KV cache holds, drafted tokens of the last round
+    included; its first `agreed` tokens are those of `seen`. `kept` is whether there is a lasting
+    copy of the state for later prompts.
     """
 
     slot: int
@@ -354,11 +358,11 @@ class ModelSession:
 
     @property
     def skipped(self) -> int:
-        """Tokens of the text that it does without."""
+        """Tokens of the text that it has left out."""
         return len(self.tokens) - len(self.seen)
 
     def skip(self, count: int) -> None:
-        """Do without the oldest `count` pending tokens, but not the last, nor the text's first."""
+        """Leave out the oldest `count` pending tokens, but not the last, nor the text's first."""
         start = max(self.agreed, SINKS)
         del self.seen[start : min(start + count, len(self.seen) - 1)]
 
@@ -372,14 +376,14 @@ class ModelSession:
         self.tokens += tokens
 
     def rewrite(self, first: int, tokens: Sequence[Token]) -> None:
-        """Let the text be `tokens` from `first` on; what is held of them need not be read again."""
+        """Replace the text from `first` on by `tokens`; those that are held are not read again."""
         self.tokens[first:] = tokens
         self.seen[first:] = tokens
         self.agreed = min(self.agreed, first)
         self.agreed += common_prefix(self.held[self.agreed :], self.seen[self.agreed :])
 
     def forget(self) -> None:
-        """The slot's memory is gone; everything is to be read again."""
+        """Note that the slot's memory is gone: everything is to be read again."""
         self.held.clear()
         self.agreed = 0
         self.seen[:] = self.tokens

@@ -1,4 +1,4 @@
-"""Prediction layers (MTP, NextN) that a model was trained with: they go on from its hidden state.
+"""Prediction layers (MTP, NextN) that a model was trained with: they draft from its hidden state.
 
 Gloeckle et al., 2024, "Better & Faster Large Language Models via Multi-token Prediction", and
 DeepSeek-AI, 2024, "DeepSeek-V3 Technical Report". They are part of the target's file.
@@ -11,7 +11,7 @@ from localspec.types import FedBackend, Token
 
 NAME = "mtp"
 _PRIORS = (0.25, 0.44, 0.68, 0.88, 0.95, 0.99)
-"""Acceptance by the layers' own probability: as of a small model of the same family."""
+"""Acceptance by the layers' own probability: that of a small model of the same family."""
 
 
 def build(*, mtp: FedBackend, n_vocab: int, ends: frozenset[Token]) -> FedDrafter:

@@ -1,4 +1,4 @@
-"""Bounds of memory and disk, and a record of what prefixes have saved."""
+"""Bounds of memory and disk, and a record of the work that prefixes have saved."""
 
 from __future__ import annotations
 
@@ -15,19 +15,22 @@ from localspec.wire.values import PrefixFigures
 AUTO = -1
 _MEMORY_SHARE, _MEMORY_MOST = 16, 1 << 30
 """A sixteenth of what is free, and at most a gigabyte for each model: the system's own cache of
-files holds what is on disk as well, and gives way to programs."""
+files holds copies of files on disk as well, and gives way to programs."""
 _DISK_SHARE, _DISK_MOST = 10, 16 << 30
 """A tenth of what is free, and at most 16 GiB: half a million tokens of a 1.5B model."""
 _SAVED = "saved.json"
 
 
 def memory_bytes(wanted: int, free_bytes: int) -> int:
-    """Bytes for copies in memory, of so many that are free now."""
+    """Bytes for copies in memory, where `free_bytes` are free now."""
     return min(free_bytes // _MEMORY_SHARE, _MEMORY_MOST) if wanted == AUTO else wanted
 
 
 def of_disk(wanted: int, root: Path) -> Callable[[int], int]:
-    """A function: bytes that all files may have, by those they have now. The disk may fill."""
+    """A function that gives the bytes all files may have, from those they have now.
+
+    It looks at the disk's free space in each call.
+    """
 
     def most(used: int) -> int:
         if wanted != AUTO:
@@ -51,7 +54,7 @@ def saved(root: Path) -> PrefixFigures:
 
 
 def add_saved(root: Path, more: PrefixFigures) -> None:
-    """Add to that. Two processes at once may lose the part of one: it is only told."""
+    """Add to the saved figures. Two processes at once may lose one's part, which is only shown."""
     known = saved(root)
     total = PrefixFigures(
         hits=known.hits + more.hits,
@@ -64,5 +67,5 @@ def add_saved(root: Path, more: PrefixFigures) -> None:
 
 
 def forget_saved(root: Path) -> None:
-    """Begin anew. Raises OSError."""
+    """Delete the saved figures. Raises OSError."""
     (root / _SAVED).unlink(missing_ok=True)

@@ -1,12 +1,12 @@
 """Prefixes on disk: a file each, for this user alone, checked before anything looks into it.
 
 A file is written beside its place, synced and then renamed, so that a crash leaves the whole file
-or none. It ends with an HMAC-SHA-256 over all before, whose key only this user has: what was cut
-off, damaged or made elsewhere is found and deleted. Nothing is executed and nothing unpickled.
+or none. It ends with an HMAC-SHA-256 over all before, whose key only this user has: a file that was
+cut off, damaged or made elsewhere is found and deleted. Nothing is executed and nothing unpickled.
 
     magic · length of the header · header (JSON) · tokens (4 bytes each) · parts · HMAC
 
-All errors of the disk end here, in a line of the log: who asks then finds nothing.
+Errors of the disk end in `PrefixFiles`, with a line in the log: its caller then finds nothing.
 """
 
 from __future__ import annotations
@@ -44,9 +44,9 @@ class Header(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The beginning of a file: whose text it is, of which model, and what its parts are.
 
     `key` is a fingerprint of all that the bits depend on. `parts` are lengths in tokens and bytes:
-    first all that the slot held, then copies of states. One that `trims` can be cut to any length.
-    `read_seconds` is what reading the tokens would take here. `adapters` are scales of LoRA
-    adapters, of a slot that was saved by name.
+    first all that the slot held, then copies of states. If it `trims`, it can be cut to any length.
+    `read_seconds` is the time that reading the tokens would take here. `adapters` are scales of
+    LoRA adapters, of a slot that was saved by name.
     """
 
     key: str
@@ -93,17 +93,17 @@ class PrefixFiles:
     Args:
         root: The directory; made when something is written.
         secret: The key of the checksums.
-        most_bytes: How many bytes all files may have together, by how many they have.
+        most_bytes: The bytes that all files may have together, from those they have now.
     """
 
     root: Path
     secret: bytes
     most_bytes: Callable[[int], int]
     refused: str = ""
-    """Why the disk takes nothing, while it does not; logged once."""
+    """Why the disk takes no files; "" while it takes them. Logged once."""
 
     def listed(self, key: str, *, drop: bool = True) -> list[Listed]:
-        """The files of a key, by their headers; what is no such file is deleted, if wanted."""
+        """The files of a key, by their headers; with `drop` those that are damaged are deleted."""
         found = []
         for path in _files(self.root / key):
             try:
@@ -153,7 +153,7 @@ class PrefixFiles:
         return path
 
     def _make_room(self, size: int, path: Path) -> bool:
-        """Delete what was used longest ago until there is room for so much more."""
+        """Delete files used longest ago until `size` more bytes fit; False if they cannot."""
         self.sweep()
         there = sorted(everything(self.root), key=lambda each: each[1])
         used = sum(count for _, _, count in there)
@@ -173,14 +173,14 @@ class PrefixFiles:
         return sum(count for _, _, count in everything(self.root))
 
     def sweep(self) -> None:
-        """Delete what writers that are gone left behind."""
+        """Delete temporary files of writers that are gone."""
         for path in self.root.glob(f"*/.*{SUFFIX}.*.tmp"):
             pid = path.name.split(".")[-3]
             if pid.isdigit() and not Path(f"/proc/{pid}").exists() and not _alive(int(pid)):
                 _unlink(path)
 
     def used(self, path: Path) -> None:
-        """Note that a file was used: those that are not go first."""
+        """Note that a file was used: those used longest ago are deleted first."""
         with contextlib.suppress(OSError):
             os.utime(path)
 
@@ -226,7 +226,7 @@ def write_file(  # noqa: PLR0913, PLR0917 - all that makes a file
     parts: Sequence[Part],
     going: Callable[[], bool] = lambda: True,
 ) -> bool:
-    """Write a file in place of another, whole or not at all; whether `going` let it.
+    """Write a file in place of another, whole or not at all; False if `going` stopped it.
 
     Raises OSError.
     """
@@ -360,7 +360,7 @@ def secret() -> bytes:
     made = secrets.token_bytes(_DIGEST)
     try:
         paths.write_atomically(path, made)
-        return paths.read_own(path)  # that of the last process that wrote
+        return paths.read_own(path)  # the key of the process that wrote last
     except OSError as error:
         _log.warning("no key for prefixes path=%s reason=%s", path, error)
         return made

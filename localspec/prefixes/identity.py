@@ -1,7 +1,7 @@
-"""The identity of a model file is its content: a SHA-256 of it all, computed once for each file.
+"""The identity of a model file: a SHA-256 of its whole content, computed once for each file.
 
-It is remembered by size, inode and both times of change. A name says nothing: `models pull` puts a
-new file in the place of an old one.
+It holds as long as size, inode and both times of change stay the same. A name does not identify a
+file: `models pull` puts a new file in the place of an old one.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _log = logging.getLogger("localspec.prefixes")
 
 _PIECE = 8 << 20
 _MOST = 256
-"""Files remembered: those of the largest collections."""
+"""The most files remembered: enough for the largest collections."""
 
 
 class _Known(msgspec.Struct, frozen=True, array_like=True):

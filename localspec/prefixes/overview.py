@@ -27,7 +27,7 @@ class KeptModel(msgspec.Struct, frozen=True):
 
 
 class Overview(msgspec.Struct, frozen=True):
-    """All that is kept on disk, how much that may be, and what it has spared since the last clear.
+    """All that is kept on disk, how much that may be, and what it has saved since the last clear.
 
     `directory` is where it is.
     """

@@ -1,7 +1,7 @@
-"""The prefix store of one process: copies in memory, files on disk, and who finds what.
+"""The prefix store of one process: copies in memory, files on disk, and the search in both.
 
-Copies are found by the longest common prefix of their client's texts. Those used longest ago go
-first, in memory and on disk. A thread writes what is to be on disk, in pauses if there are any.
+Copies are found by the longest common prefix among texts of the same client. Those used longest ago
+are dropped first, in memory and on disk. A thread writes to disk, in pauses if there are any.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ _log = logging.getLogger("localspec.prefixes")
 _PAUSE_SECONDS = 0.05
 """A writer waits so long before each piece while requests are answered: 80 MB a second at most."""
 _QUEUE_BYTES = 256 << 20
-"""Bytes that may wait for the disk where memory keeps less; one copy always may."""
+"""Bytes that may wait to be written, even if memory may hold fewer; one copy always may."""
 
 
 @dataclass(slots=True, eq=False)
 class Entry:
     """One text whose memory is kept. `parts` are None where it is on disk only.
 
-    `lengths` are those at which it can be taken over; () where its memory is cut to any length.
+    `lengths` are those at which it can be taken over; () where its memory can be cut to any length.
     """
 
     key: str
@@ -88,7 +88,7 @@ class PrefixStore:
     # --- finding ----------------------------------------------------------------------------------
 
     def find(self, key: str, role: str, client: str, text: bytes) -> tuple[Entry, int] | None:
-        """The text that gives most of this one's beginning, and how many tokens it gives."""
+        """The entry that gives most of this text's beginning, and how many tokens it gives."""
         self._scan(key)
         with self._lock:
             return self._find(key, role, client, text)
@@ -105,7 +105,7 @@ class PrefixStore:
         return (best[2], best[0]) if best else None
 
     def _scan(self, key: str) -> None:
-        """List a key's files, once: what other processes write later they have in memory."""
+        """List a key's files, once: files that other processes write later are not looked for."""
         if self.files is None or key in self._scanned:
             return
         found = sorted(self.files.listed(key), key=lambda each: each.used_at)
@@ -119,7 +119,7 @@ class PrefixStore:
                 self._entries.move_to_end(entry, last=False)
 
     def parts(self, entry: Entry) -> tuple[Part, ...] | None:
-        """The memory of a text, read from its file if it has to be; None where that is no more."""
+        """The memory of a text, read from its file if need be; None where the file is gone."""
         with self._lock:
             if entry.parts is not None:
                 self._entries.move_to_end(entry)
@@ -138,7 +138,7 @@ class PrefixStore:
         return parts
 
     def used(self, entry: Entry) -> None:
-        """A text was taken over."""
+        """Note that a text was taken over by a slot."""
         with self._lock:
             entry.from_disk = False
             if entry in self._entries:
@@ -150,7 +150,7 @@ class PrefixStore:
     # --- keeping ----------------------------------------------------------------------------------
 
     def room(self, size: int) -> bool:
-        """Whether a copy of so many bytes may be made now."""
+        """Whether a copy of `size` bytes may be made now."""
         with self._lock:
             queued = sum(entry.size for entry, _, _ in self._queue)
         if size <= self.memory_bytes and queued <= self.memory_bytes:
@@ -163,7 +163,7 @@ class PrefixStore:
         return self.files.most_bytes(self.amount(here=False).disk_bytes) if self.files else 0
 
     def keep(self, entry: Entry, parts: Sequence[Part], read_seconds: float = 0.0) -> None:
-        """Keep a text: in memory at once, on disk soon. What it goes on from is given up."""
+        """Keep a text: in memory at once, on disk soon. Texts that it replaces are dropped."""
         with self._lock:
             for old in [each for each in self._entries if _replaces(entry, each)]:
                 if old.path is None:
@@ -179,10 +179,10 @@ class PrefixStore:
             self._changed.notify_all()
 
     def _hurry(self) -> None:
-        """Let the writer begin; what it is too slow for is not written."""
+        """Let the writer begin; copies that it is too slow for are not written."""
         most = max(self.memory_bytes, self._queue[-1][0].size, _QUEUE_BYTES)
         while len(self._queue) > 2 and sum(each[0].size for each in self._queue) > most:  # noqa: PLR2004
-            del self._queue[1]  # the first may be in the making
+            del self._queue[1]  # the first may be half written
         if self._thread is None:
             self._thread = threading.Thread(target=self._work, name="prefixes", daemon=True)
             self._thread.start()
@@ -213,9 +213,9 @@ class PrefixStore:
                 entry.path.unlink(missing_ok=True)
 
     def _shrink(self, newest: Entry | None = None) -> None:
-        """Give up copies in memory until they are not too many.
+        """Drop copies in memory, those used longest ago first, until the rest is within bounds.
 
-        `newest` may be the only one, and what waits for the disk is there anyway.
+        `newest` is kept whatever its size, and so are copies that wait to be written.
         """
         held = [entry for entry in self._entries if entry.parts is not None]
         total = sum(entry.size for entry in held)
@@ -230,7 +230,7 @@ class PrefixStore:
                 self._entries.pop(entry, None)
 
     def amount(self, *, here: bool = True) -> Amount:
-        """The size of the store: of this process, and unless `here` on disk of all."""
+        """The size of the store; `here` counts only the files on disk that this process knows."""
         with self._lock:
             entries = list(self._entries)
         texts = {(entry.client, entry.text) for entry in entries if entry.role == "target"}
@@ -244,7 +244,7 @@ class PrefixStore:
     # --- writing ----------------------------------------------------------------------------------
 
     def rest(self, *, resting: bool) -> None:
-        """Whether there are no requests: then the writer writes as fast as it can."""
+        """Say whether there are no requests: then the writer writes as fast as it can."""
         if resting:
             self._resting.set()
         else:
@@ -330,7 +330,7 @@ def _same(one: Entry, other: Entry) -> bool:
 
 
 def _replaces(new: Entry, old: Entry) -> bool:
-    """Whether all that the old one gives the new one gives too."""
+    """Whether the new entry gives all that the old one gives."""
     if new is old or (new.key, new.role, new.client) != (old.key, old.role, old.client):
         return False
     if not new.text.startswith(old.text):

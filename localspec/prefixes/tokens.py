@@ -20,7 +20,7 @@ def unpacked(text: bytes) -> list[int]:
 
 
 def shared(one: bytes, other: bytes) -> int:
-    """How many tokens two packed texts begin with alike."""
+    """The number of tokens with which two packed texts begin alike."""
     least, most = 0, min(len(one), len(other)) // WIDTH
     if one[: most * WIDTH] == other[: most * WIDTH]:
         return most
