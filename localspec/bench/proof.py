@@ -270,11 +270,11 @@ class _Worker:
             raise EngineError(f"the worker {self._ending()} while {doing}.") from None
 
     def quit(self) -> None:
-        """Shut the worker down. Raises EngineError if it ends with an error."""
+        """Shut the worker down. Raises EngineError if it ends with an error, or not at all."""
         with contextlib.suppress(OSError):  # it has ended already, and `_ending` tells how
             self._socket.sendall(frames.pack(Quit()))
         ending = self._ending()
-        if self._process.returncode:
+        if self._process.returncode != 0:  # None of one that stays
             raise EngineError(f"the worker {ending} when it was to leave.")
 
     def last_words(self) -> list[str]:

@@ -158,26 +158,37 @@ def local_pid(client: Client) -> int:
 class Watch:
     """Watches one process until it ends; a zombie has ended. Use in `with`.
 
-    On Linux by a pidfd, which never means a later process with the same pid; elsewhere by kqueue.
+    On Linux by a pidfd, elsewhere by kqueue: neither means a later process with the same pid.
     """
 
     def __init__(self, pid: int) -> None:
         self._pid = pid
-        self._pidfd = os.pidfd_open(pid) if sys.platform == "linux" else None
+        self._ended = False
+        if sys.platform == "linux":
+            self._handle = os.pidfd_open(pid)
+            return
+        self._queue = select.kqueue()
+        kind = select.KQ_FILTER_PROC, select.KQ_EV_ADD, select.KQ_NOTE_EXIT
+        try:
+            self._queue.control([select.kevent(pid, *kind)], 0)
+        except ProcessLookupError:
+            self._ended = True
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
-        if self._pidfd is not None:
-            os.close(self._pidfd)
+        if sys.platform == "linux":
+            os.close(self._handle)
+        else:
+            self._queue.close()
 
     def signal(self, number: signal.Signals) -> None:
         """Send `number`; a process that has just ended is no error. Raises LocalSpecError."""
         try:
             if sys.platform == "linux":
-                signal.pidfd_send_signal(self._pidfd or -1, number)
-            else:
+                signal.pidfd_send_signal(self._handle, number)
+            elif not self.wait(0):
                 os.kill(self._pid, number)
         except ProcessLookupError:
             return
@@ -188,18 +199,10 @@ class Watch:
         """True once the process has ended, False if it has not after `seconds`."""
         if sys.platform == "linux":
             poll = select.poll()
-            poll.register(self._pidfd or -1, select.POLLIN)
+            poll.register(self._handle, select.POLLIN)
             return bool(poll.poll(seconds * 1000))
-        queue = select.kqueue()
-        try:
-            ended = select.kevent(
-                self._pid, select.KQ_FILTER_PROC, select.KQ_EV_ADD, select.KQ_NOTE_EXIT
-            )
-            return bool(queue.control([ended], 1, seconds))
-        except ProcessLookupError:
-            return True
-        finally:
-            queue.close()
+        self._ended = self._ended or bool(self._queue.control(None, 1, seconds))
+        return self._ended
 
 
 def bound_log(log: Path, limit_bytes: int = LOG_BYTES) -> None:

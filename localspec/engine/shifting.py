@@ -64,23 +64,31 @@ class ContextShift:
         self._target = target if able and isinstance(target, Shifting) else None
         self._drafting = drafting
 
-    def advance(self, sessions: Sequence[Session], context: int) -> None:
-        """Shift each session whose text fills the context, all but its last token decoded."""
+    def advance(self, sessions: Sequence[Session], context: int) -> list[Session]:
+        """Shift each session whose text fills the context, all but its last token decoded.
+
+        Returns those for which there is no memory: they have ended, and their slots are empty.
+        """
+        ended = []
         for session in sessions:
             full = session.decoding and len(session.tokens) >= context
-            if full and session.finish is None and session.request.keep is not None:
-                self._shift(session, context)
+            if full and session.finish is None and not self._shifted(session, context):
+                session.finish = "length"
+                ended.append(session)
+        return ended
 
-    def _shift(self, session: Session, context: int) -> None:
+    def _shifted(self, session: Session, context: int) -> bool:
+        """Shift a session if its request asks for it; False where that failed."""
         request, target = session.request, self._target
         if target is None or request.keep is None:
-            return
+            return True
         keep, count = forgotten(session.cached, context, request.keep, request.discard)
         try:
             target.shift(session.slot, keep, count)
         except (NoRoom, MemoryError) as error:
             _log.warning("not shifted id=%s reason=%s", request.id, error)
-            session.finish = "length"
-            return
+            session.holds(target.truncate(session.slot, 0))  # it may have been shifted in part
+            return False
         session.forget(keep, count)
         self._drafting.open_again(session)
+        return True

@@ -320,7 +320,8 @@ class Engine(SlotTexts):
         if not self._sessions:
             return []
         self.steps += 1
-        self._shift.advance(self._sessions, self.context)
+        if ended := self._shift.advance(self._sessions, self.context):
+            return [StepOutput(each, [], [], each.finish) for each in ended]
         if outgrown := self._room.outgrown(self.context):
             return [StepOutput(each, [], [], "length", failure) for each, failure in outgrown]
         self._drafting.read_on(self._sessions)

@@ -46,7 +46,8 @@ class Demand:
         if _asks(prepared) and loaded.ready.exactness != "strict":
             raise RequestError(
                 f"Strict exactness is not in force for {loaded.ready.model}: {loaded.probe.detail}",
-                fix='Set engine.exactness = "strict" in config.toml, or send it without.',
+                fix='Send it without, or set engine.exactness = "strict" in config.toml, which '
+                "gives it where this machine's kernels can.",
                 param="speculation.exactness",
             )
 

@@ -220,7 +220,10 @@ class Loader:
         if shape.rollback == "none":
             return {}, "This model's memory cannot forget rejected tokens."
         if self._claims and self.strict and not shape.bitwise:
-            return {}, "No class of forwards agrees bit for bit on this device."
+            return {}, (
+                'engine.exactness is "strict", and on this device a row\'s last bits depend on the '
+                'forward around it, so nothing is drafted. "auto" drafts.'
+            )
         sources: dict[str, Drafter] = {}
         offers = self._offers(target)
         for kind in self._config.speculation.drafters:

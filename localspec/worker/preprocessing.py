@@ -222,8 +222,10 @@ def _chars(request: Request) -> int:
     texts = [request.prompt or "", request.prediction, request.suffix or "", request.begun]
     texts += [message.content for message in request.messages or ()]
     texts += [snippet.text for snippet in request.extra]
+    texts += [request.prefill, *(text for text, _ in request.biased_texts)]
+    texts += [piece for piece in request.prompt_pieces or () if isinstance(piece, str)]
     values = len(texts) + _values(request.tools) + _values(request.template_kwargs)
-    ids = len(request.prompt_tokens or ())
+    ids = len(request.prompt_tokens or request.prompt_pieces or ())
     return sum(map(len, texts)) + values * _VALUE_CHARS + ids * _TOKEN_CHARS
 
 

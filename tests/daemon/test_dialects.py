@@ -379,6 +379,27 @@ def test_a_function_of_a_namespace_is_called_by_both_names() -> None:
     assert done == frames[-1]["response"]["output"]
 
 
+def test_thoughts_before_a_call_stay_with_it() -> None:
+    """A message of the model and the call behind it are one message, thoughts included."""
+    thought = {"type": "thinking", "thinking": "hmm", "signature": "x"}
+    items = [
+        {
+            "type": "message",
+            "role": "assistant",
+            "content": [thought, {"type": "output_text", "text": "a"}],
+        },
+        {"type": "function_call", "call_id": "c", "name": "now", "arguments": "{}"},
+    ]
+    read = responses.RESPONSES.read(
+        msgspec.json.encode({**RESPONSE, "input": items}), Config(), Caller("uid:1")
+    )
+    messages = read.generates[0].messages
+    assert messages
+    (turn,) = messages
+    assert (turn.content, turn.extra["reasoning_content"]) == ("a", "hmm")
+    assert turn.extra["tool_calls"][0]["id"] == "c"
+
+
 def test_a_conversation_that_began_elsewhere_goes_on_here() -> None:
     """Calls of custom tools become function calls; another server's own calls are left out."""
     items = [

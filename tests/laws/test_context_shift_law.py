@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterator
+from typing import Any, Literal, cast
 
 import pytest
 import recurrent
@@ -18,7 +19,8 @@ from localspec.engine.llama.context import Context
 from localspec.engine.llama.model import Model
 from localspec.engine.session import Request
 from localspec.engine.shifting import forgotten
-from localspec.types import Row, SamplingParams
+from localspec.engine.simulation import RealHardware
+from localspec.types import Backend, Row, SamplingParams
 
 CONTEXT = 96
 TOKENS = 260
@@ -138,6 +140,42 @@ def test_what_stands_first_is_kept_and_alone_reused(harness: Harness, keep: int)
     (second,) = finish(engine, [again])
     assert second.cached_tokens <= first.sound
     assert output(second) == output(finish(fresh, [again])[0])
+
+
+class Shifted:
+    """A context whose memory for the way back ends when a slot has been shifted already."""
+
+    def __init__(self, memory: Any) -> None:
+        self._memory = memory
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._memory, name)
+
+    def shift(self, slot: int, keep: int, count: int) -> None:
+        """Shift the slot, and fail."""
+        self._memory.shift(slot, keep, count)
+        raise MemoryError
+
+
+class FailingHardware(RealHardware):
+    """Hardware with such a target."""
+
+    def context(self, backend: Backend, role: Literal["target", "draft"]) -> Backend:
+        """The context, wrapped."""
+        return cast("Backend", Shifted(super().context(backend, role)))
+
+
+def test_a_shift_that_fails_leaves_nothing_to_be_reused(harness: Harness) -> None:
+    """The answer ends, and the slot is empty: its keys are where no text says."""
+    engine = harness.engine({}, FixedDepth(0), place=FailingHardware())
+    (ended,) = finish(engine, [shifting(harness, PROMPTS[0], "greedy")])
+    assert (ended.finish, ended.dropped) == ("length", 0)
+    assert harness.memory.held[ended.slot] == 0
+    again = harness.request(ended.tokens[:60], CHAINS["greedy"], tokens=8)
+    (after,) = finish(engine, [again])
+    assert after.cached_tokens == 0
+    fresh = harness.engine({}, FixedDepth(0))
+    assert output(after) == output(finish(fresh, [again])[0])
 
 
 def test_a_prompt_that_begins_like_a_shifted_answer_copies_only_what_is_sound(

@@ -249,10 +249,15 @@ MEMORIES = [
 @pytest.fixture(
     scope="module", params=MEMORIES, ids=lambda each: "-".join([each[0], *each[1].values()])
 )
-def context(
+def memory(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Context]:
-    """A context of an architecture whose memory has cells, sliding windows among them."""
+) -> Iterator[tuple[Context, float]]:
+    """A context of an architecture whose memory has cells, sliding windows among them.
+
+    And the most that rounding may change, as a share of the range of logits. A cache of quantized
+    values may keep the next one where sums are taken in another order: 0.3 % were seen. A node that
+    sees one token too few is 4 % off.
+    """
     kind, placed = request.param
     path = tmp_path_factory.mktemp("kinds") / "model.gguf"
     if kind == "wide":
@@ -263,7 +268,7 @@ def context(
         architectures.build(path, kind)
     model = Model.load(path)
     context = Context.open(model, Placement(threads=1, **placed), slots=3, context=128, rows=64)
-    yield context
+    yield context, 1e-2 if "kv_type" in placed else 1e-3
     context.close()
     model.close()
 
@@ -312,20 +317,21 @@ class Text:
         return logits
 
 
-def same(logits: Floats, others: Floats) -> bool:
+def same(logits: Floats, others: Floats, rounding: float) -> bool:
     """Whether they differ by rounding alone: sums are taken in the order of cells."""
-    return bool(np.abs(logits - others).max() < 1e-3 * np.ptp(logits))
+    return bool(np.abs(logits - others).max() < rounding * np.ptp(logits))
 
 
 @needs_edits
 @given(ROUNDS)
 def test_each_node_sees_its_ancestors_alone(
-    context: Context, rounds: list[list[tuple[list[int], int]]]
+    memory: tuple[Context, float], rounds: list[list[tuple[list[int], int]]]
 ) -> None:
     """The logits of a node are those of its path read as a chain, and so after it is kept.
 
     For trees of any shape, of several slots in one forward, and behind what was kept of others.
     """
+    context, rounding = memory
     texts = [Text(context, slot) for slot in (0, 1)]
     for number, round_ in enumerate(rounds):
         pairs = [*zip(texts, round_, strict=False)]
@@ -339,14 +345,14 @@ def test_each_node_sees_its_ancestors_alone(
         for text, (parents, last) in pairs:
             text.keep(last % (1 + len(parents)) - 1)
         for path, logits in zip(paths, seen, strict=True):
-            assert same(texts[0].read(2, path), logits)
+            assert same(texts[0].read(2, path), logits, rounding)
         for text in texts:
             held = len(text.tokens)
             after = context.decode([Row(11, held, text.slot, wants_logits=True)]).logits[0].copy()
             context.truncate(text.slot, held)
-            assert same(text.read(2, [*text.tokens, 11]), after)
+            assert same(text.read(2, [*text.tokens, 11]), after, rounding)
             context.truncate(2, held)
             assert context.stored_size(text.slot) == context.stored_size(2)
             context.copy(text.slot, 2, held)
             again = context.decode([Row(11, held, 2, wants_logits=True)]).logits[0]
-            assert same(again, after)
+            assert same(again, after, rounding)

@@ -1,4 +1,4 @@
-"""Whatever a schema refers to: grammars, readers and plainer forms stay small and end soon."""
+"""Schemas that refer to anything: grammars, readers and plainer forms stay small and end soon."""
 
 from __future__ import annotations
 

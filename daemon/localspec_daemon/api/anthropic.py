@@ -12,7 +12,7 @@ from localspec.config import Config
 from localspec.errors import RequestError
 from localspec.wire.messages import Message
 from localspec.wire.values import Image
-from localspec_daemon.api.anthropic_replies import MessagesReply, errors
+from localspec_daemon.api.anthropic_replies import MessagesReply
 from localspec_daemon.api.bodies import (
     Count,
     TextRequest,
@@ -252,5 +252,5 @@ def _choice(given: Json) -> str | Json | None:
     )
 
 
-MESSAGES = Dialect(messages, MessagesReply, errors, NAMED_EVENTS)
-COUNT = Dialect(counted, MessagesReply, errors, NAMED_EVENTS)
+MESSAGES = Dialect(messages, MessagesReply, NAMED_EVENTS)
+COUNT = Dialect(counted, MessagesReply, NAMED_EVENTS)

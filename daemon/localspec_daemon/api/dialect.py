@@ -173,12 +173,12 @@ class Dialect:
     """One endpoint of one family of APIs, as functions.
 
     `read` parses a body, or raises RequestError. `reply` takes the request and the name of the
-    answering model. `errors` makes the body of an error response. `framing` encodes the objects of
-    a stream. `endpoint` is the path below an upstream's base URL that takes the same bodies, or "".
+    answering model. `framing` encodes the objects of a stream. `endpoint` is the path below an
+    upstream's base URL that takes the same bodies, or "". Bodies of errors are those of the path's
+    family (`http/route.py`).
     """
 
     read: Callable[[bytes, Config, Caller], ParsedRequest]
     reply: Callable[[ParsedRequest, str], Reply]
-    errors: Callable[[LocalSpecError], Json]
     framing: Framing
     endpoint: str = ""

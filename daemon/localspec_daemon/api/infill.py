@@ -15,7 +15,6 @@ from localspec_daemon.api.dialect import Caller, Dialect, ParsedRequest
 from localspec_daemon.api.framing import UNENDING_EVENTS
 from localspec_daemon.api.llama_server import CompletionReply, LlamaRequest, own
 from localspec_daemon.api.openai import limit, with_choices
-from localspec_daemon.api.openai_errors import errors
 
 MAX_SNIPPETS = 256
 
@@ -55,4 +54,4 @@ def infill(data: bytes, config: Config, caller: Caller) -> ParsedRequest:
     return with_choices(request, [one])
 
 
-INFILL = Dialect(infill, CompletionReply, errors, UNENDING_EVENTS)
+INFILL = Dialect(infill, CompletionReply, UNENDING_EVENTS)

@@ -209,4 +209,4 @@ def _likely(one: Alternative) -> Json:
     return spelled
 
 
-COMPLETION = Dialect(completion, CompletionReply, errors, UNENDING_EVENTS)
+COMPLETION = Dialect(completion, CompletionReply, UNENDING_EVENTS)

@@ -284,5 +284,5 @@ GenerateReply = partial(
         "response" if name == "content" else name: one for name, one in content.items()
     },
 )
-CHAT = Dialect(chat, ChatReply, errors, LINES)
-GENERATE = Dialect(completion, GenerateReply, errors, LINES)
+CHAT = Dialect(chat, ChatReply, LINES)
+GENERATE = Dialect(completion, GenerateReply, LINES)

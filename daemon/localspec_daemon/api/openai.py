@@ -14,7 +14,6 @@ from localspec_daemon.api.bodies import decode, generate, parsed, prefilled
 from localspec_daemon.api.chain import refuse_unless
 from localspec_daemon.api.dialect import Caller, Dialect, Json, ParsedRequest
 from localspec_daemon.api.framing import EVENTS
-from localspec_daemon.api.openai_errors import errors
 from localspec_daemon.api.openai_replies import ChatReply, CompletionReply, FimReply
 from localspec_daemon.api.openai_types import (
     CHAT_ONLY,
@@ -146,9 +145,9 @@ def _texts(given: Prompts | None, more: Json) -> list[str | list[int | str]]:
     return [""] if more.get("suffix") and given in ("", [""], None) else prompts(given)
 
 
-CHAT = Dialect(chat, ChatReply, errors, EVENTS, endpoint="chat/completions")
-COMPLETION = Dialect(completion, CompletionReply, errors, EVENTS, endpoint="completions")
-FIM = Dialect(completion, FimReply, errors, EVENTS, endpoint="fim/completions")
+CHAT = Dialect(chat, ChatReply, EVENTS, endpoint="chat/completions")
+COMPLETION = Dialect(completion, CompletionReply, EVENTS, endpoint="completions")
+FIM = Dialect(completion, FimReply, EVENTS, endpoint="fim/completions")
 
 
 def message(index: int, given: ChatMessage) -> Message:

@@ -16,7 +16,6 @@ from localspec_daemon.api.bodies import Count, TextRequest, answered, decode
 from localspec_daemon.api.dialect import Caller, Dialect, Json, ParsedRequest
 from localspec_daemon.api.framing import NAMED_EVENTS
 from localspec_daemon.api.openai import ROLES, said
-from localspec_daemon.api.openai_errors import errors
 from localspec_daemon.api.openai_types import MAX_ALTERNATIVES, Part
 from localspec_daemon.api.responses_replies import ResponsesReply
 from localspec_daemon.api.responses_tools import flat, functions
@@ -111,7 +110,7 @@ def _joined(last: list[Message], turn: Message) -> list[Message]:
     if not calls:
         return [*last, turn]
     text = f"{last[0].content}{turn.content}"
-    return [Message("assistant", text, {"tool_calls": calls})]
+    return [Message("assistant", text, {**last[0].extra, **turn.extra, "tool_calls": calls})]
 
 
 def _turns(param: str, item: Item) -> Iterator[Message]:
@@ -163,4 +162,4 @@ def _format(given: Json | None) -> Json | None:
     return {"type": form["type"], "json_schema": inner}
 
 
-RESPONSES = Dialect(response, ResponsesReply, errors, NAMED_EVENTS)
+RESPONSES = Dialect(response, ResponsesReply, NAMED_EVENTS)

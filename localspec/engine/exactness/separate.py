@@ -62,9 +62,10 @@ class SeparateBackend:
             for group in slots[: len(found)]:
                 self._target.truncate(group[0].slot, group[0].position)
             raise
-        logits, *shown = zip(*found, strict=True)
-        joined, features = map(_joined, shown)
-        return ForwardOutput(np.concatenate(logits), joined, lambda: features)
+        logits = np.concatenate([rows for rows, _, _ in found])
+        shown = _joined([state for rows, state, _ in found if len(rows)])
+        features = _joined([tapped for _, _, tapped in found])
+        return ForwardOutput(logits, shown, lambda: features)
 
     def truncate(self, slot: int, length: int) -> int:
         """Delegate to the target."""
@@ -76,6 +77,6 @@ class SeparateBackend:
 
 
 def _joined(parts: Sequence[Floats | None]) -> Floats | None:
-    """The parts that are there, joined; None if there are none. Slots without logits have none."""
+    """The parts of all slots, joined; None if one is missing, as rows would be another slot's."""
     there = [part for part in parts if part is not None]
-    return np.concatenate(there) if there else None
+    return np.concatenate(there) if there and len(there) == len(parts) else None

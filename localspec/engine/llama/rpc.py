@@ -1,8 +1,8 @@
 """Devices of other machines: both ends of llama.cpp's own RPC backend (ggml-rpc).
 
-Only a build with GGML_RPC has it (`make REMOTE=1`). It has no password and no encryption, it speaks
-IPv4, a server serves one client at a time, and a client whose server is gone aborts. So addresses
-come here checked (`addresses.host_and_port`) and reached (`worker/remotes.py`).
+Only a build with GGML_RPC has it (`make REMOTE=1 install`). It has no password and no encryption,
+it speaks IPv4, a server serves one client at a time, and a client whose server is gone aborts. So
+addresses come here checked (`addresses.host_and_port`) and reached (`worker/remotes.py`).
 
 A remote device is never registered with ggml: a model loaded without naming devices, such as
 the draft, gets the local ones.
@@ -46,7 +46,7 @@ def _offered(name: str, result: Any, *arguments: Any) -> Callable[..., Any]:
     if not registry:
         raise ConfigError(
             "This llama.cpp was built without RPC, so it knows no remote devices.",
-            fix="Build it with `make REMOTE=1`, or empty engine.remote.",
+            fix="Build it with `make REMOTE=1 install`, or empty engine.remote.",
             param="engine.remote",
         )
     ask = _function(
