@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import NamedTuple
 
 import msgspec
@@ -143,6 +144,11 @@ class PlanRequest:
         if target.embeds:
             return cls(config, target, None, own)
         return cls(config, target, outlines[1] if len(outlines) > 1 else None, own, head)
+
+    def seeing(self, projector: str | Path | None) -> PlanRequest:
+        """The request with a projector of images, if there is such a file."""
+        file = Path(projector) if projector else None
+        return replace(self, projector_bytes=file.stat().st_size if file and file.exists() else 0)
 
     @property
     def strict(self) -> bool:

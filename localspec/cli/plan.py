@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -116,8 +115,7 @@ def wished(name: str, settings: Config, there: Present) -> PlanRequest:
     else:
         target, head = _expected(found.name), None
     request = PlanRequest.of(settings, [target, *_of_draft(found, draft)], there.own, head)
-    size = Path(found.projector[0]).stat().st_size if found.sees else 0
-    return dataclasses.replace(request, projector_bytes=size)
+    return request.seeing(found.projector[0] if found.sees else None)
 
 
 def _registry(settings: Config) -> Registry:

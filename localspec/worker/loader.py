@@ -221,8 +221,8 @@ class Loader:
             return {}, "This model's memory cannot forget rejected tokens."
         if self._claims and self.strict and not shape.bitwise:
             return {}, (
-                'engine.exactness is "strict", and on this device a row\'s last bits depend on the '
-                'forward around it, so nothing is drafted. "auto" drafts.'
+                'engine.exactness is "strict", and on this device no forwards agree bit for bit: '
+                'nothing is drafted. "auto" drafts.'
             )
         sources: dict[str, Drafter] = {}
         offers = self._offers(target)

@@ -86,10 +86,7 @@ def takes(command: Load, files: Sequence[Path], plan: Plan) -> dict[str, int]:
 def _wish(command: Load, files: Sequence[Path]) -> PlanRequest:
     target, head = head_memory.outlines(header_of(files[0]), command)
     outlines = [target, *(outline(header_of(file)) for file in files[1:])]
-    request = PlanRequest.of(command.config, outlines, own(), head)
-    projector = Path(command.projector) if command.projector else None
-    size = projector.stat().st_size if projector and projector.exists() else 0
-    return dataclasses.replace(request, projector_bytes=size)
+    return PlanRequest.of(command.config, outlines, own(), head).seeing(command.projector)
 
 
 def placed(placement: Placement, layout: Layout) -> Placement:

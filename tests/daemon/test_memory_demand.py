@@ -5,12 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 
 import encoders
+import msgspec
 import pytest
 import tiny
 
 from localspec.config import Config
 from localspec.errors import BadGGUF
 from localspec.wire.messages import Load
+from localspec.wire.values import Adapter
 from localspec_daemon.supervisor.memory_demand import Demand, checked
 
 
@@ -42,3 +44,18 @@ def test_a_draft_that_does_not_fit_is_left_out_with_the_reason(
     assert (Demand.read(load).request.draft is None) is bool(why)
     with pytest.raises(BadGGUF, match=r"cut\.gguf"):
         checked(Load("it", str(cut), str(target), Config()))
+
+
+def test_a_projector_and_adapters_count(tmp_path: Path) -> None:
+    """As in the worker's own plan; a file that is gone counts for nothing."""
+    target, large = tiny.build(tmp_path / "target.gguf"), tmp_path / "large"
+    large.write_bytes(bytes(1 << 20))
+    load = Load("it", str(target), None, Config())
+    room = {"CPU": 1 << 40}
+    bare = Demand.read(load)
+    sees = Demand.read(msgspec.structs.replace(load, projector=str(large)))
+    assert sees.request.projector_bytes == 1 << 20
+    adapters = [Adapter(str(path)) for path in (large, large, tmp_path / "gone")]
+    adapted = Demand.read(msgspec.structs.replace(load, adapters=adapters))
+    assert (adapted.adapters, adapted.request) == (2 << 20, bare.request)
+    assert adapted.score(room) == bare.score({"CPU": room["CPU"] - (2 << 20)})

@@ -20,9 +20,10 @@ from localspec_daemon.supervisor.memory_admission import Memory, PlanScore
 
 @dataclass(frozen=True, slots=True)
 class Demand:
-    """The memory needs of one model."""
+    """The memory needs of one model. Its adapters lie beside the layers, wherever these are."""
 
     request: PlanRequest
+    adapters: int = 0
 
     @classmethod
     def read(cls, load: Load) -> Demand:
@@ -30,13 +31,23 @@ class Demand:
         load = checked(load)
         target, head = head_memory.outlines(header.read(Path(load.target_path)), load)
         draft = [outline(header.read(Path(load.draft_path)))] if load.draft_path else []
-        return cls(PlanRequest.of(load.config, [target, *draft], head=head))
+        request = PlanRequest.of(load.config, [target, *draft], head=head).seeing(load.projector)
+        return cls(request, sum(_size(adapter.path) for adapter in load.adapters))
 
     def score(self, room: Memory) -> PlanScore:
         """The score of the best plan in that room. Raises ConfigError for a device not in it."""
-        gpus = [Device(name, "gpu", size, size) for name, size in room.items() if name != "CPU"]
-        plan = placement.best(self.request, [*gpus, Device("CPU", "cpu", room["CPU"], room["CPU"])])
+        left = {name: max(0, size - self.adapters) for name, size in room.items()}
+        gpus = [Device(name, "gpu", size, size) for name, size in left.items() if name != "CPU"]
+        plan = placement.best(self.request, [*gpus, Device("CPU", "cpu", left["CPU"], left["CPU"])])
         return score(plan)
+
+
+def _size(path: str) -> int:
+    """The bytes of a file; 0 where it is gone, which the load will say."""
+    try:
+        return Path(path).stat().st_size
+    except OSError:
+        return 0
 
 
 def checked(load: Load) -> Load:
