@@ -18,7 +18,7 @@ from localspec import config_checks, config_file, outdated, paths, ranges, web_o
 from localspec.addresses import MAX_PORT, is_base_url
 from localspec.errors import ConfigError
 from localspec.ranges import Range
-from localspec.types import SamplingParams, Verification
+from localspec.types import SamplingParams, VerificationRule
 
 _log = logging.getLogger("localspec.config")
 
@@ -115,7 +115,7 @@ class Speculation(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         "lookup", "corpus", "grammar", "feature_head", "eagle3", "mtp", "model", "early_exit",
     )  # fmt: skip
     max_draft: int = 31
-    verify: Verification = "coupled"
+    verify: VerificationRule = "coupled"
 
 
 class Draft(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

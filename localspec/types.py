@@ -19,7 +19,7 @@ if TYPE_CHECKING:  # reading settings need not wait for numpy
     from numpy.typing import NDArray
 Token: TypeAlias = int
 Floats: TypeAlias = "NDArray[np.float32]"
-Verification: TypeAlias = Literal["coupled", "rejection"]
+VerificationRule: TypeAlias = Literal["coupled", "rejection"]
 FinishReason: TypeAlias = Literal["stop", "length", "cancelled"]
 Origin: TypeAlias = Literal["slot", "memory", "disk"]
 """Where a prefix was: in the memory of slots, or in the prefix store."""
@@ -40,7 +40,7 @@ class SpeculationParams(msgspec.Struct, frozen=True, forbid_unknown_fields=True)
     mode: Literal["auto", "off", "always"] = "auto"
     drafters: list[str] | None = None
     max_draft: int | None = None
-    verify: Verification = "coupled"
+    verify: VerificationRule = "coupled"
     exactness: Literal["auto", "strict"] = "auto"
 
 

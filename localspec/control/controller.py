@@ -22,7 +22,7 @@ from localspec.control.costs import Costs
 from localspec.control.cutting import Candidate, added_seconds, cut, spare
 from localspec.control.feedback import DRAFTERS, PolicyFeedback
 from localspec.control.forwards import Layout
-from localspec.control.round import STALL_SECONDS, Plan, Round, SessionStats, View
+from localspec.control.round import STALL_SECONDS, DraftPlan, Round, SessionStats, View
 from localspec.control.weighing import WINDOW, Option, Weighing, lead, shares
 from localspec.types import READ_ROWS, Draft, Signal
 
@@ -111,7 +111,7 @@ class Controller:
         """A rule for one free chain: draft on while its survival is above `LEAST_CHANCE`."""
         return self.acceptance.likely(stats.local if stats is not None else None)
 
-    def plan(self, views: Sequence[View], other_rows: int = 0, before: int = 0) -> list[Plan]:
+    def plan(self, views: Sequence[View], other_rows: int = 0, before: int = 0) -> list[DraftPlan]:
         """Choose the source of each session. Call once a round: expectations are remembered.
 
         `other_rows` of prefill share the decode; the target's latest forward had `before` rows.
@@ -129,7 +129,7 @@ class Controller:
         forced = any(view.always for view in views)
         self._plain = self.feedback.plain_due and not other_rows and not forced
         if self._plain:
-            return [Plan(Draft(), None, 0, _never)] * len(views)
+            return [DraftPlan(Draft(), None, 0, _never)] * len(views)
         rate = self._rate(views)
         plans = []
         for place, view in enumerate(views):
@@ -189,10 +189,12 @@ class Controller:
             self._stopping_tables[key] = found
         return found
 
-    def _as_plan(self, view: View, option: Option, rows: int, rate: float, *, others: int) -> Plan:
+    def _as_plan(
+        self, view: View, option: Option, rows: int, rate: float, *, others: int
+    ) -> DraftPlan:
         local = view.local
         if option.extend is None:
-            return Plan(option.base, None, 0, _never)
+            return DraftPlan(option.base, None, 0, _never)
         name = option.extend.name
         stopping_table = self._stopping_table(name, rows, rate, view.cells)
         based = self.acceptance.survival(option.base.signals, local)
@@ -224,7 +226,9 @@ class Controller:
             read = min(read, max(int(STALL_SECONDS / row), WINDOW // 2))
         rises = self._batch_cost.rises(rows, option.nodes + 1, view.cells)
         siblings = view.trees and rate * (rises[-1] - rises[-2]) < _SIBLING
-        return Plan(option.base, name, option.budget, worth, along, read, option.skip, siblings)
+        return DraftPlan(
+            option.base, name, option.budget, worth, along, read, option.skip, siblings
+        )
 
     # --- after drafting ---------------------------------------------------------------------------
 

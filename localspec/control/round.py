@@ -230,7 +230,7 @@ class View:
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class DraftPlan:
     """The plan of one session's draft: `base`, continued by at most `budget` nodes of `extend`.
 
     Before each further node the source `extend` calls `worth` with its signals so far. `along`
@@ -325,7 +325,7 @@ class Policy(Protocol):
         It is called with each beginning of the chain in turn.
         """
 
-    def plan(self, views: Sequence[View], other_rows: int = 0, before: int = 0) -> list[Plan]:
+    def plan(self, views: Sequence[View], other_rows: int = 0, before: int = 0) -> list[DraftPlan]:
         """Choose the source of each session, before drafting.
 
         `other_rows` of prefill share the decode; the target's latest forward had `before` rows.

@@ -22,7 +22,7 @@ from localspec.chain import SamplingParams
 from localspec.engine import chain
 from localspec.engine.block_max import BlockMax, Logits
 from localspec.errors import GrammarError, no_numbers
-from localspec.types import Constraint, Floats, Probs, Token, Verification
+from localspec.types import Constraint, Floats, Probs, Token, VerificationRule
 
 _MASK = (1 << 64) - 1
 _GAMMA = 0x9E3779B97F4A7C15  # splitmix64's increment
@@ -83,7 +83,7 @@ class Sampler:
         self,
         params: SamplingParams,
         constraint: Constraint | None = None,
-        verify: Verification = "coupled",
+        verify: VerificationRule = "coupled",
         breakers: chain.Breakers = MappingProxyType({}),
     ) -> None:
         self.params = params

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from typing import Literal, Protocol
 
 from localspec.control.forwards import forwards
-from localspec.control.round import Plan, Policy, Round, SessionStats, View
+from localspec.control.round import DraftPlan, Policy, Round, SessionStats, View
 from localspec.engine.adapters import AdapterBackend, Scales
 from localspec.engine.kv.rollback import Rollback, restores, snapshots_of
 from localspec.engine.speculation.states import FeatureHead, Prediction
@@ -218,7 +218,7 @@ class SimulatedPolicy:
         """Delegate to the policy."""
         return self._policy.likely(stats)
 
-    def plan(self, views: Sequence[View], other_rows: int = 0, before: int = 0) -> list[Plan]:
+    def plan(self, views: Sequence[View], other_rows: int = 0, before: int = 0) -> list[DraftPlan]:
         """Delegate to the policy; charges for asking the drafters of sessions that have any."""
         self._clock.charge(self._host.asked_ms * sum(view.stats is not None for view in views))
         return self._policy.plan(views, other_rows, before)

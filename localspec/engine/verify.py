@@ -18,7 +18,7 @@ import numpy as np
 
 from localspec.engine.block_max import BlockMax
 from localspec.engine.sampling import Purpose, Sampler
-from localspec.types import Draft, Floats, Probs, Token, Verification, Verified
+from localspec.types import Draft, Floats, Probs, Token, VerificationRule, Verified
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,4 +123,4 @@ def _residual(law: Probs, drawn_from: Probs | None, token: Token) -> Probs:
     return Probs(law.tokens[keep], np.log(mass[keep] / mass[keep].sum()))
 
 
-VERIFIERS: dict[Verification, Verifier] = {"coupled": coupled, "rejection": rejection}
+VERIFIERS: dict[VerificationRule, Verifier] = {"coupled": coupled, "rejection": rejection}

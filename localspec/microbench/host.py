@@ -28,7 +28,7 @@ from localspec import drafters
 from localspec.control.acceptance import Acceptance
 from localspec.control.controller import Controller
 from localspec.control.costs import POINTS, Costs
-from localspec.control.round import Plan, Policy, Round, SessionStats, View
+from localspec.control.round import DraftPlan, Policy, Round, SessionStats, View
 from localspec.engine.block_max import BlockMax
 from localspec.engine.exactness.classes import Shape
 from localspec.engine.routing import SPECULATING, Expectation
@@ -174,7 +174,7 @@ class _TimedPolicy:
     def likely(self, stats: SessionStats | None) -> Callable[[Sequence[Signal]], bool]:
         return self.policy.likely(stats)
 
-    def plan(self, views: Sequence[View], other_rows: int = 0, before: int = 0) -> list[Plan]:
+    def plan(self, views: Sequence[View], other_rows: int = 0, before: int = 0) -> list[DraftPlan]:
         return self.watch.time("controller plan", self.policy.plan, views, other_rows, before)
 
     def trees(self, views: Sequence[View], drafts: Sequence[Draft]) -> list[Draft]:

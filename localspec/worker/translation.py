@@ -10,7 +10,7 @@ import numpy as np
 
 from localspec.catalog import pairing
 from localspec.drafters._translated import COUPLED_ONLY, Translation
-from localspec.types import Token, Verification
+from localspec.types import Token, VerificationRule
 from localspec.worker import planning
 
 _MARK = "\n"
@@ -45,7 +45,7 @@ class Vocabulary(Protocol):
 
 
 def needed(
-    target: Vocabulary, draft: Vocabulary, files: Sequence[Path], verify: Verification
+    target: Vocabulary, draft: Vocabulary, files: Sequence[Path], verify: VerificationRule
 ) -> tuple[Translation | None, str]:
     """The translation that a pair needs, None with one vocabulary; and why none is possible.
 

@@ -12,7 +12,7 @@ from control.simulator import CONFIDENCES, Device, Machine, Outcome, Text, Track
 from localspec.control.acceptance import Acceptance
 from localspec.control.controller import Controller
 from localspec.control.costs import POINTS, Costs
-from localspec.control.round import Drafted, Neural, Plan, Round, VerifiedDraft, View
+from localspec.control.round import Drafted, DraftPlan, Neural, Round, VerifiedDraft, View
 from localspec.types import Draft, Signal
 
 
@@ -211,7 +211,7 @@ class Controlled:
             )
         )
 
-    def _extend(self, plan: Plan) -> tuple[Draft, Drafted, float]:
+    def _extend(self, plan: DraftPlan) -> tuple[Draft, Drafted, float]:
         """The neural source's addition to the plan's base, and its cost in rows."""
         assert plan.extend is not None, "a plan that is extended"
         name, position, row = plan.extend, self.outcome.tokens, self.machine.row_seconds

@@ -10,7 +10,7 @@ from localspec.control.acceptance import Acceptance
 from localspec.control.controller import Controller
 from localspec.control.costs import POINTS, Costs
 from localspec.control.forwards import Layout
-from localspec.control.round import Plan, View
+from localspec.control.round import DraftPlan, View
 from localspec.types import Draft, Signal
 
 FLAT = {1: 1, 8: 1.01, 32: 1.05}
@@ -42,7 +42,7 @@ def chain(priors: Sequence[float], source: str = "lookup") -> Draft:
     return Draft.chain([1] * len(priors), signals)
 
 
-def decide(control: Controller, view: View) -> tuple[Plan, int]:
+def decide(control: Controller, view: View) -> tuple[DraftPlan, int]:
     """Plan and cut one session that nobody drafts for beyond the plan's base."""
     (plan,) = control.plan([view])
     (count,) = control.cut([view], [plan.base])

@@ -26,8 +26,8 @@ from localspec.control.forwards import Layout, forwards
 from localspec.control.round import (
     RECURRING_READS,
     Drafted,
+    DraftPlan,
     Neural,
-    Plan,
     Round,
     VerifiedDraft,
     View,
@@ -182,7 +182,7 @@ class Simplest:
 
         return goes_on
 
-    def plan(self, views: Sequence[View], other_rows: int = 0, before: int = 0) -> list[Plan]:
+    def plan(self, views: Sequence[View], other_rows: int = 0, before: int = 0) -> list[DraftPlan]:
         """The option of the best score for each session, those before it included."""
         self._before = before
         rows = [self._multiple] * len(views) + [other_rows] * (other_rows > 0)
@@ -259,10 +259,10 @@ class Simplest:
         copy = self.costs.copy_seconds
         return copy if copy is not None and nodes > self.costs.snapshots else 0.0
 
-    def _as_plan(self, view: View, option: Option, gain: float) -> Plan:
+    def _as_plan(self, view: View, option: Option, gain: float) -> DraftPlan:
         """With a rule when to stop: where no number of further nodes is expected to pay."""
         if option.extend is None:
-            return Plan(option.base, None, 0, lambda _signals: False)
+            return DraftPlan(option.base, None, 0, lambda _signals: False)
         name, stats, base = option.extend.name, view.stats, option.base
         based = self._survival(base.signals, stats)
         step = self.times.draft(name, 1, 1, view.cells)
@@ -281,7 +281,7 @@ class Simplest:
                 for n, more in enumerate(ahead, start=1)
             )
 
-        return Plan(base, name, view.budget - len(base), worth, lambda _guess: 0)
+        return DraftPlan(base, name, view.budget - len(base), worth, lambda _guess: 0)
 
     def _pace(self, views: Sequence[View]) -> float:
         """Tokens a second: plain decoding's, or the sessions' where that is more."""

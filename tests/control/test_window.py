@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from localspec.control.controller import Controller
-from localspec.control.round import Neural, Plan, View
+from localspec.control.round import DraftPlan, Neural, View
 from localspec.control.weighing import WINDOW, gap
 
 CURVE = {1: 1, 2: 1.1, 4: 1.26, 8: 1.64, 12: 2.1, 16: 2.7, 32: 5}
@@ -20,7 +20,7 @@ PROMPT = Neural("neural", 70, skipped=0)
 SURE = View(neural=(PROMPT,), budget=16, remaining=50.0, target_confidence=0.97)
 
 
-def rounds(view: View, count: int = 12, control: Controller | None = None) -> list[Plan]:
+def rounds(view: View, count: int = 12, control: Controller | None = None) -> list[DraftPlan]:
     """Plans for an answer that goes on and finds nothing to copy."""
     control = control or controller(CURVE, step=0.25, read=0.055)
     stats = control.open_session()

@@ -8,7 +8,7 @@ from itertools import takewhile
 
 import numpy as np
 
-from localspec.control.round import Plan, Round, SessionStats, View
+from localspec.control.round import DraftPlan, Round, SessionStats, View
 from localspec.types import READ_ROWS, Draft, DraftRequest, DraftSession, Proposing, Signal, Token
 
 
@@ -67,7 +67,7 @@ class FixedDepth:
         del stats
         return _always
 
-    def plan(self, views: Sequence[View], other_rows: int = 0, before: int = 0) -> list[Plan]:
+    def plan(self, views: Sequence[View], other_rows: int = 0, before: int = 0) -> list[DraftPlan]:
         """The longest free chain, continued by the named source."""
         del other_rows, before
         plans = []
@@ -78,7 +78,7 @@ class FixedDepth:
             able = any(neural.name == self.extend for neural in view.neural)
             extend = self.extend if able and len(base) < depth else None
             budget = depth - len(base)
-            plans.append(Plan(base, extend, budget, _always, read=self.read))
+            plans.append(DraftPlan(base, extend, budget, _always, read=self.read))
         return plans
 
     def trees(self, views: Sequence[View], drafts: Sequence[Draft]) -> list[Draft]:
@@ -139,14 +139,14 @@ class Gappy(FixedDepth):
         self.skipped = 0
         self._random = np.random.default_rng(11)
 
-    def plan(self, views: Sequence[View], other_rows: int = 0, before: int = 0) -> list[Plan]:
+    def plan(self, views: Sequence[View], other_rows: int = 0, before: int = 0) -> list[DraftPlan]:
         """A gap of any length before each draft, and plain rounds between."""
         plans = super().plan(views, other_rows, before)
         for place, (view, plan) in enumerate(zip(views, plans, strict=True)):
             if plan.extend is None:
                 continue
             if self._random.random() < 0.5:
-                plans[place] = Plan(plan.base, None, 0, _always)
+                plans[place] = DraftPlan(plan.base, None, 0, _always)
             elif (pending := view.neural[0].pending) > 1:
                 skip = int(self._random.integers(pending))
                 plans[place] = replace(plan, skip=skip)

@@ -22,7 +22,7 @@ from localspec.control.acceptance import Acceptance
 from localspec.control.controller import Controller
 from localspec.control.costs import STEADY, Costs
 from localspec.control.overlap import Overlap
-from localspec.control.round import Plan, View
+from localspec.control.round import DraftPlan, View
 from localspec.engine.session import Session
 from localspec.engine.simulation import Hardware, RealHardware, SimulatedHardware
 from localspec.engine.step import Engine
@@ -52,7 +52,7 @@ class Carrying(FixedDepth):
         super().__init__(depth, "model", joins="lookup" in names)
         self.counts = counts
 
-    def plan(self, views: Sequence[View], other_rows: int = 0, before: int = 0) -> list[Plan]:
+    def plan(self, views: Sequence[View], other_rows: int = 0, before: int = 0) -> list[DraftPlan]:
         """Begin with what was carried."""
         plans = super().plan(views, other_rows, before)
         for at, (view, plan) in enumerate(zip(views, plans, strict=True)):
@@ -61,7 +61,7 @@ class Carrying(FixedDepth):
                 self.counts.rounds += 1
                 self.counts.tokens += len(base)
                 left = min(self.depth, view.budget) - len(base)
-                plans[at] = Plan(base, "model" if left else None, left, plan.worth)
+                plans[at] = DraftPlan(base, "model" if left else None, left, plan.worth)
         return plans
 
 

@@ -10,7 +10,7 @@ from laws.policies import FixedDepth
 
 from localspec.engine.session import Request
 from localspec.text.healing import SortedVocabulary, TokenHealing
-from localspec.types import SamplingParams, SpeculationParams, Verification
+from localspec.types import SamplingParams, SpeculationParams, VerificationRule
 
 TYPED = "t"
 """With which "t" and "th" begin."""
@@ -55,7 +55,7 @@ def test_drafts_of_a_held_beginning_give_the_tokens_of_none(
 
 @pytest.mark.parametrize("verify", ["coupled", "rejection"])
 def test_a_draft_that_is_judged_may_write_nothing_else(
-    harness: Harness, words: SortedVocabulary, verify: Verification
+    harness: Harness, words: SortedVocabulary, verify: VerificationRule
 ) -> None:
     """By either rule, whatever the noise."""
     for seed in range(8):

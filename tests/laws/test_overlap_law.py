@@ -13,7 +13,7 @@ from laws.test_lossless import CHAINS
 from localspec.control.acceptance import Acceptance
 from localspec.control.controller import Controller
 from localspec.control.costs import Costs
-from localspec.control.round import Plan, View
+from localspec.control.round import DraftPlan, View
 from localspec.engine.simulation import RealHardware
 from localspec.engine.speculation.verification import StepOutput
 from localspec.engine.step import Engine
@@ -39,7 +39,7 @@ class Noted(FixedDepth):
         self.before = self.during = 0
         self.computing = False
 
-    def plan(self, views: Sequence[View], other_rows: int = 0, before: int = 0) -> list[Plan]:
+    def plan(self, views: Sequence[View], other_rows: int = 0, before: int = 0) -> list[DraftPlan]:
         """As ever."""
         if self.computing:
             self.during += 1

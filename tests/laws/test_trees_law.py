@@ -26,7 +26,7 @@ from localspec.control import trees
 from localspec.control.acceptance import Acceptance
 from localspec.control.controller import Controller
 from localspec.control.costs import Costs
-from localspec.control.round import Plan, Round, View
+from localspec.control.round import DraftPlan, Round, View
 from localspec.drafters._siblings import FIRST as SECONDS
 from localspec.engine.llama.context import Context
 from localspec.engine.llama.library import ours
@@ -63,7 +63,7 @@ class Growing(Padding):
         self._answers = answers
         self.grew = False
 
-    def plan(self, views: Sequence[View], other_rows: int = 0, before: int = 0) -> list[Plan]:
+    def plan(self, views: Sequence[View], other_rows: int = 0, before: int = 0) -> list[DraftPlan]:
         """With siblings."""
         plans = super().plan(views, other_rows, before)
         return [replace(plan, siblings=True) for plan in plans]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from localspec.control.round import RECURRING_READS, Decision, Plan, View
+from localspec.control.round import RECURRING_READS, Decision, DraftPlan, View
 from localspec.engine.scheduler import Share
 from localspec.engine.session import Session
 from localspec.engine.speculation.drafting import Drafting
@@ -26,7 +26,7 @@ class Prepared:
     session: Session
     foretold: tuple[Token, ...] | None
     view: View
-    plan: Plan
+    plan: DraftPlan
 
     def holds(self, outcome: Outcome) -> bool:
         """Whether the plan fits the outcome of the round."""

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 
-from localspec.control.round import Drafted, Neural, Plan, Policy, View
+from localspec.control.round import Drafted, DraftPlan, Neural, Policy, View
 from localspec.engine.block_max import BlockMax
 from localspec.engine.images import words
 from localspec.engine.session import Session
@@ -184,7 +184,11 @@ class Drafting:
         )
 
     def carried_out(
-        self, sessions: list[Session], views: list[View], plans: Sequence[Plan], other_rows: int
+        self,
+        sessions: list[Session],
+        views: list[View],
+        plans: Sequence[DraftPlan],
+        other_rows: int,
     ) -> Proposals:
         """The drafts that these plans ask for, as `propose` returns them."""
         drafts = [plan.base for plan in plans]
@@ -240,7 +244,7 @@ class Drafting:
                 filler[1].see(rejected(draft, accepted, session.tokens[-1], rows))
 
     def _extend(
-        self, name: str, sessions: list[Session], plans: list[Plan]
+        self, name: str, sessions: list[Session], plans: list[DraftPlan]
     ) -> tuple[list[Draft], Drafted, float]:
         """Extend the plans' bases by one source, for all sessions together.
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from localspec.control.round import Plan
+from localspec.control.round import DraftPlan
 from localspec.types import Draft, Token
 
 _GUESSED = 8
@@ -21,7 +21,9 @@ class Guesses:
     """
 
     def __init__(
-        self, expected: Callable[[Draft, int], tuple[list[Draft], dict[str, float]]], plan: Plan
+        self,
+        expected: Callable[[Draft, int], tuple[list[Draft], dict[str, float]]],
+        plan: DraftPlan,
     ) -> None:
         self._expected = expected
         self._plan = plan
