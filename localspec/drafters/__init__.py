@@ -1,7 +1,16 @@
 """Sources of drafts, one file per kind, found by name.
 
 A kind is a module of this package with `build(...) -> Drafter`, which is given what its parameters
-name. Nothing outside this package names a kind, so a new drafter is one new file.
+name (`takes`). A new kind is one new file here, and its name in `config.py`; a part that no kind
+needed before is one line of `worker/loader.py: _offers`.
+
+A `Drafter` may say more of itself than its protocol asks for, by attributes that default to False:
+
+* `takes_time`: it is free, but not as fast as a lookup, so it is asked where that repays itself.
+* `stepwise`: it reads what other sources drafted before it one token in each of its own forwards.
+* `live`: it drafts only in real rounds, from the target's own context; a replay cannot ask it.
+* `beside`: it may draft on a thread of its own while the target verifies.
+* `coupled_only`: why rejection is refused for it, as a sentence.
 """
 
 from __future__ import annotations
