@@ -134,9 +134,13 @@ def test_continued_drafts_of_any_memory_change_no_token(others: Harness, chain: 
             assert counts.rounds > 0.75 * rounds  # but for the first drafts, and the last
 
 
-def test_rejection_sampling_continues_nothing(harness: Harness) -> None:
-    """Its draws belong to drafts and not to places: all is as without."""
-    plain = answers(harness, "seeded", verify="rejection")
+@pytest.mark.parametrize("chain", ["greedy", "seeded"])
+def test_rejection_sampling_continues_nothing(harness: Harness, chain: str) -> None:
+    """Its draws belong to drafts and not to places: all is as without.
+
+    Greedily each guess of the bonus token would be right, and would be carried.
+    """
+    plain = answers(harness, chain, verify="rejection")
     counts = Counts()
     engine = overlapped(harness, 4, counts, SimulatedHardware(APART), "model")
     sessions = finish(engine, [each.request for each in plain])

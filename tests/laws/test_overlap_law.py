@@ -79,25 +79,34 @@ def test_overlapped_drafting_changes_no_token(waiting: Harness, chain: str) -> N
 
 @pytest.mark.parametrize("depth", [1, 3])
 def test_a_copy_that_goes_on_is_drafted_without_asking(waiting: Harness, depth: int) -> None:
-    """Lookup is asked before a forward at first, and behind a draft; all else is prepared."""
+    """Lookup is asked before a forward at first, and behind a draft; all else is prepared.
+
+    That is made for the case that all of a draft is accepted, and used in no other.
+    """
     policy = Noted(depth)
     request = waiting.request(PROMPTS[0], CHAINS["seeded"], speculation=AUTO, tokens=60)
     plain = output(finish(waiting.engine({}, FixedDepth(0)), [request])[0])
     engine = waiting.engine(waiting.drafters("lookup"), policy)
     session = engine.admit(request)
-    drafts, prepared, calm = True, 0, 0
+    drafts, kept, prepared, broken, calm = True, True, 0, 0, 0
     while session.finish is None:
         asked, drafted = policy.before, session.meter.drafted
+        accepted = session.meter.accepted
         policy.step(engine)
         drafted = session.meter.drafted - drafted
         decoding = session.n_output > 1
         assert drafts or policy.before == asked or not decoding
-        prepared += policy.before == asked and drafted > 0
+        if policy.before == asked and drafted > 0:
+            assert kept
+            prepared += 1
+        kept = session.meter.accepted - accepted == drafted
+        broken += not kept
         calm += policy.before == asked and decoding and not drafted
         drafts = drafted > 0 or not decoding
     engine.retire(session)
     assert output(session) == plain
     assert prepared
+    assert broken
     assert calm
     assert policy.during
 
