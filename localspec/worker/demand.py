@@ -36,7 +36,8 @@ class Demand:
     def waits(self, prepared: PreparedRequest) -> bool:
         """Whether the request is for strict exactness and exactness is not decided yet.
 
-        Later requests wait as well: a check that ran between other answers might never end.
+        While no answer is running later requests wait as well: a check that ran between other
+        answers might never end.
         """
         return _asks(prepared) and not self._loaded.decision.over
 

@@ -261,20 +261,26 @@ class Service:
 
     # --- requests ---------------------------------------------------------------------------------
 
+    def _admissible(self) -> Iterator[Waiting]:
+        """The waiting requests that wait for a slot alone, in turn."""
+        busy = any(not answer.prepared.warms for answer in self._answers.values())
+        for waiting in self._waiting.turns(busy=busy):
+            prepared = waiting.prepared
+            if self._demand.waits(prepared):
+                if not self._answers:
+                    return
+                continue  # the check cannot begin before they end
+            sharing, session = self._engine.prefix_sharing, prepared.request.session
+            if sharing.ready(prepared.owner, prepared.prompt, session):
+                yield waiting
+
     def _admit(self) -> None:
         """Give slots to waiting requests, except those whose prompt another request is reading."""
         if self._waiting.pressing:
             self._step_back()
-        busy = any(not answer.prepared.warms for answer in self._answers.values())
-        for waiting in self._waiting.turns(busy=busy):
+        for waiting in self._admissible():
             prepared = waiting.prepared
             request = prepared.request
-            if self._demand.waits(prepared):
-                break
-            if not self._engine.prefix_sharing.ready(
-                prepared.owner, prepared.prompt, request.session
-            ):
-                continue
             self._waiting.take(waiting.id)
             try:
                 self._demand.check(prepared)

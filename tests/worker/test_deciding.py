@@ -420,6 +420,26 @@ def test_a_request_for_strict_waits_for_the_check_and_hears_how_long(
     worker.close()
 
 
+def test_a_request_for_strict_holds_no_other_up_while_answers_run(
+    files: Files, tmp_path: Path
+) -> None:
+    """The check cannot begin before a long answer ends; short ones behind it need not wait."""
+    worker = Worker(tmp_path)
+    worker.send(load(files, exactness="auto"))
+    worker.until_ready()
+    long = worker.request("abc", max_tokens=300)
+    strict = worker.request("abc", max_tokens=4, speculation=SpeculationParams(exactness="strict"))
+    short = worker.request("xyz", max_tokens=4)
+    worker.send(long)
+    worker.until(lambda event: isinstance(event, Started) and event.id == long.id)
+    worker.send(strict)
+    worker.send(short)
+    events = worker.until(lambda event: _ends(event, strict.id))
+    ended = [event.id for event in events if isinstance(event, Finished | Failed)]
+    assert ended == [short.id, long.id, strict.id]
+    worker.close()
+
+
 def test_strict_requests_are_refused_in_standard_mode(files: Files, tmp_path: Path) -> None:
     """With the configuration line that would change that."""
     worker = Worker(tmp_path)
