@@ -10,6 +10,7 @@ A `Drafter` may say more of itself than its protocol asks for, by attributes tha
 * `stepwise`: it reads what other sources drafted before it one token in each of its own forwards.
 * `live`: it drafts only in real rounds, from the target's own context; a replay cannot ask it.
 * `beside`: it may draft on a thread of its own while the target verifies.
+* `n_vocab`: the tokens that it can read, where these are not all of the target's.
 * `coupled_only`: why rejection is refused for it, as a sentence.
 """
 

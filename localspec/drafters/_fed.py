@@ -20,7 +20,7 @@ import numpy as np
 
 from localspec.drafters._siblings import Second, beside, second
 from localspec.engine.kv.slots import common_prefix
-from localspec.errors import EngineError
+from localspec.errors import EngineError, GrammarError
 from localspec.forward_counts import ForwardCounts
 from localspec.types import (
     STEPS,
@@ -191,7 +191,7 @@ class FedDrafter:
 
         try:
             token, law = propose(logits)
-        except EngineError:  # biases and bans may leave nothing either
+        except (EngineError, GrammarError):  # biases and bans may leave nothing either
             return None
         if request.siblings and law is None:
             chain.seconds.append(second(logits, token, propose))

@@ -22,7 +22,7 @@ from localspec.drafters._siblings import Second, beside, second
 from localspec.engine.kv.prefixes import Storable
 from localspec.engine.kv.rollback import Stored, restores
 from localspec.engine.kv.slots import common_prefix
-from localspec.errors import EngineError
+from localspec.errors import EngineError, GrammarError
 from localspec.forward_counts import ForwardCounts
 from localspec.types import (
     READ_ROWS,
@@ -76,7 +76,8 @@ class ModelDrafter:
 
     def __init__(self, context: Backend, n_vocab: int, ends: frozenset[Token]) -> None:
         self._context = context
-        self._n_vocab = min(n_vocab, context.n_vocab)
+        self.n_vocab = min(n_vocab, context.n_vocab)
+        """The tokens that both models have: one may be padded further than the other."""
         self._ends = ends
         self.forwards = ForwardCounts()
         self._held: list[list[Token]] = [[] for _ in range(context.n_slots)]
@@ -126,6 +127,7 @@ class ModelDrafter:
         feeds = [self._feed(chain) for chain in active]
         active = [chain for chain, feed in zip(active, feeds, strict=True) if feed[1]]
         rows = [row for feed in feeds for row in feed[0]]
+        self._reading = {chain.session.slot for chain in active}
         if self._restores:
             rows = self._committed_first(active, rows)
         while len(rows) > READ_ROWS and not any(row.wants_logits for row in rows[:READ_ROWS]):
@@ -178,6 +180,7 @@ class ModelDrafter:
         try:
             back = self._context.truncate(mine.slot, start)
             new[:0] = mine.seen[back:start]
+            self._reading = {mine.slot}
             self._decode([Row(token, back + at, mine.slot) for at, token in enumerate(new)])
         except EngineError:
             mine.forget()
@@ -204,8 +207,8 @@ class ModelDrafter:
         self._held[slot].clear()
         self._context.truncate(slot, 0)
         self._storing.put_back(slot, stored)
-        self._context.truncate(slot, len(tokens))
-        self._held[slot][:] = tokens
+        held = self._context.truncate(slot, len(tokens))  # a state goes back to a copy, or to 0
+        self._held[slot][:] = tokens[:held]
 
     @property
     def _storing(self) -> Storable:
@@ -262,7 +265,6 @@ class ModelDrafter:
 
     def _decode(self, rows: Sequence[Row]) -> Floats:
         """One forward, or several when many sessions catch up; logits of rows that want them."""
-        self._reading = {row.slot for row in rows}
         most = self._context.max_rows
         if len(rows) <= most:
             return self._forward(rows)
@@ -276,7 +278,7 @@ class ModelDrafter:
         return self._context.decode(rows).logits
 
     def _forget_one(self) -> bool:
-        """Make room: drop the longest text of a slot that this forward does not read in."""
+        """Make room: drop the longest text of a slot that these forwards do not read in."""
         slots = [slot for slot in range(len(self._held)) if slot not in self._reading]
         slot = max(slots, key=lambda slot: len(self._held[slot]), default=None)
         if slot is None or not self._held[slot]:
@@ -296,15 +298,15 @@ class ModelDrafter:
         ended = False
         for row, guess in zip_longest(mine, chain.guess):
             token = self._draw(chain, row)
-            ended = token in self._ends
+            ended = token is None or token in self._ends
             if ended or token != guess:
                 break
         request = chain.request
         return not ended and len(chain.tokens) < request.budget and request.worth(chain.signals)
 
-    def _draw(self, chain: _Chain, logits: Floats) -> Token:
-        """Add one node."""
-        logits = logits[: self._n_vocab]
+    def _draw(self, chain: _Chain, logits: Floats) -> Token | None:
+        """Add one node; None where the draft's vocabulary has no token that is allowed."""
+        logits = logits[: self.n_vocab]
         request, sampler = chain.request, chain.session.sampler
         path = [*request.prefix.tokens, *chain.tokens]
         back = sampler.looks_back
@@ -314,7 +316,10 @@ class ModelDrafter:
         def propose(values: Floats) -> tuple[Token, Probs | None]:
             return sampler.propose(values, recent, path, position)
 
-        token, law = propose(logits)
+        try:
+            token, law = propose(logits)
+        except GrammarError:
+            return None
         chain.tokens.append(token)
         chain.laws.append(law)
         chain.signals.append(_signal(logits, token, sampler))

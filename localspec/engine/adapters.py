@@ -42,7 +42,7 @@ class Adapters:
     def __init__(self, target: Backend) -> None:
         there = isinstance(target, AdapterBackend) and target.adapters
         self._target = target if there and isinstance(target, AdapterBackend) else None
-        self._latest: Scales = ()
+        self._turn: Scales = ()
 
     def turn(self, sessions: list[Session]) -> list[Session]:
         """The sessions of the next forward: those whose scales are equal; others wait their turn.
@@ -52,13 +52,13 @@ class Adapters:
         if self._target is None or not sessions:
             return sessions
         waiting = list(dict.fromkeys(session.request.adapters for session in sessions))
-        place = waiting.index(self._latest) + 1 if self._latest in waiting else 0
-        self.use(waiting[place % len(waiting)])
-        return [session for session in sessions if session.request.adapters == self._latest]
+        place = waiting.index(self._turn) + 1 if self._turn in waiting else 0
+        self._turn = waiting[place % len(waiting)]
+        self.use(self._turn)
+        return [session for session in sessions if session.request.adapters == self._turn]
 
     def use(self, scales: Scales) -> None:
-        """Set the adapters of the next forward."""
-        self._latest = scales
+        """Set the adapters of the next forward, which is no turn."""
         if self._target is not None:
             self._target.adapt(scales)
 

@@ -225,7 +225,10 @@ class Sampler:
         return tokens, scores[tokens], whole
 
     def _adjusted(self, logits: Logits, recent: Sequence[Token], path: Sequence[Token]) -> Logits:
-        """The logits after bias, penalties and mask; `logits` itself when none applies."""
+        """The logits after bias, penalties and mask; `logits` itself when none applies.
+
+        A draft model's vocabulary may be shorter than the one that these are about.
+        """
         params = self.params
         allowed = None if self.constraint is None else self.constraint.mask(path)
         penalized = self._penalized and not self._whole
@@ -233,17 +236,20 @@ class Sampler:
             return logits
         adjusted = logits.logits.copy() if isinstance(logits, BlockMax) else logits.copy()
         for token, bias in params.logit_bias.items():
-            adjusted[token] += bias
+            if token < adjusted.size:
+                adjusted[token] += bias
         if penalized:
             self._penalize(adjusted, [*recent[-params.penalty_last_n :], *path])
         if allowed is not None:
-            adjusted[~allowed] = -np.inf
+            adjusted[~allowed[: adjusted.size]] = -np.inf
         return adjusted
 
     def _penalize(self, logits: Floats, history: Sequence[Token]) -> None:
         """Apply the three penalties over the window, as llama_sampler_init_penalties does."""
         params = self.params
         for token, count in Counter(history[-params.penalty_last_n :]).items():
+            if token >= logits.size:
+                continue
             value = float(logits[token])
             value = (
                 value / params.repetition_penalty

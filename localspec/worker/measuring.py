@@ -75,7 +75,8 @@ class Measuring:
     def _rehearsing(self, drafter: Drafter) -> Iterator[None]:
         """Measure one drafter, in the last slot."""
         engine, clock = self._engine, self._engine.clock
-        n_vocab, slot = engine.target.n_vocab, engine.target.n_slots - 1
+        n_vocab = getattr(drafter, "n_vocab", engine.target.n_vocab)
+        slot = engine.target.n_slots - 1
         held = words(dict(engine.held()).get(slot, []))
         change = yield from calibrate.draft_change(drafter, slot, held, n_vocab, clock)
         self._costs.expect_draft_change(drafter.name, change)

@@ -376,3 +376,25 @@ def test_slots_apart_change_nothing_where_one_of_them_finds_no_room(model: Model
     assert (context.held[0], context.length(0)) == (0, 0)
     assert alone.decode(rows[:1] + rows[1:3]).logits.shape[0] == 0
     context.close()
+
+
+def test_sessions_wait_for_a_slot_that_is_read_outside_of_them(model: Model) -> None:
+    """A replay holds cells of the shared cache; the oldest session goes on once it has ended."""
+    context = opened(model, cells=256, most=768)
+    running = engine(model, context)
+    text = tokens(400, 1)
+    slot, start = running.take_slot("another", text)
+    while start < len(text):
+        start += running.read(slot, text, start, len(text))[1]
+    session = running.admit(request(tokens(500), 8))
+    assert running.step() == []
+    assert context.held[slot] == 400
+    running.release_slot(slot, "another", text)
+    while session.finish is None:
+        running.step()
+    running.retire(session)
+    context.close()
+    fresh = opened(model, cells=256, most=768)
+    (again,) = run(engine(model, fresh), [request(tokens(500), 8)])
+    assert session.tokens == again.tokens
+    fresh.close()

@@ -69,7 +69,10 @@ class KvAdmission:
             self._target.foresee(slot, min(tokens, self._target.context))
 
     def fitting(self) -> tuple[list[Session], int]:
-        """The sessions that there are cells for, and how many draft nodes each of them may add."""
+        """The sessions that there are cells for, and how many draft nodes each of them may add.
+
+        None of them where a slot without a session (a replay) holds too many cells: it ends soon.
+        """
         sharing, self._known = self._sharing, self._size
         if sharing is None or sharing.shared_cells is None:
             self.going = list(self._sessions)
@@ -81,6 +84,9 @@ class KvAdmission:
             if slot.busy and index not in mine
         )
         needs = [len(session.tokens) + self._multiple for session in self._sessions]
+        if others and needs and needs[0] > sharing.shared_cells - others:
+            self.going = []
+            return [], 0
         chosen, spare = fitting(needs, sharing.shared_cells - others)
         self.going = [self._sessions[index] for index in chosen]
         return self.going, spare // len(chosen)

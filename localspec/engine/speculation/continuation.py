@@ -126,6 +126,7 @@ class Continuation:
             return DraftRequest(opened, each.base, each.view.budget - len(each.base), worth)
 
         start = self._clock()
+        able = [each for each in able if name in each.session.drafters]  # one may have failed
         sessions = [each.session for each in able]
         made = self._drafting.ask(name, [asked(each) for each in able], sessions)
         for each, draft in zip(able, made, strict=True):
