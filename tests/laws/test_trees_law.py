@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -20,6 +21,7 @@ from laws.engine_harness import CONTEXT, PROMPTS, SLOTS, Harness, finish, opened
 from laws.policies import FixedDepth, Padding, Rubbish
 from laws.test_fed_law import EIGHT, Fed, eagle3, mtp
 from laws.test_lossless import CHAINS
+from llguidance import LLMatcher
 
 from localspec.config import Placement
 from localspec.control import trees
@@ -31,9 +33,10 @@ from localspec.drafters._siblings import FIRST as SECONDS
 from localspec.engine.llama.context import Context
 from localspec.engine.llama.library import ours
 from localspec.engine.llama.model import Model
-from localspec.engine.session import Session
+from localspec.engine.session import Request, Session
 from localspec.errors import EngineError
-from localspec.types import Draft, Floats, Row, Signal, SpeculationParams
+from localspec.text.constraint import Vocabulary
+from localspec.types import Draft, Floats, Row, SamplingParams, Signal, SpeculationParams
 
 AUTO = SpeculationParams(mode="auto")
 SIGNAL = Signal("rubbish", 0, 0.5)
@@ -180,6 +183,31 @@ def test_second_choices_of_a_head_change_no_token(fed: Fed, chain: str) -> None:
     else:
         assert judged > 0
         assert right > 0 or chain != "letters"
+
+
+@needs_edits
+@pytest.mark.parametrize("temperature", [0.0, 0.8])
+def test_second_choices_stay_within_a_grammar(standard: Harness, temperature: float) -> None:
+    """Where it allows one token there is none, and the draft model drafts to the end."""
+    target = standard.target
+    words = Vocabulary(target.n_vocab, target.piece, target.eog, target.plain_tokens)
+    fields = {"a": {"type": "boolean"}}
+    schema = {"type": "object", "properties": fields, "required": ["a"]}
+    grammar = LLMatcher.grammar_from_json_schema(
+        json.dumps({**schema, "additionalProperties": False})
+    )
+
+    def asked() -> Request:
+        sampling = SamplingParams(temperature=temperature, seed=3)
+        request = standard.request(PROMPTS[0], sampling, tokens=60, ignore_eos=False)
+        return replace(request, constraint=words.constraint(grammar))
+
+    (plain,) = finish(standard.engine({}, FixedDepth(0)), [asked()])
+    policy = Growing(5, "model", seed=1)
+    (session,) = finish(standard.engine(standard.drafters("model"), policy), [asked()])
+    assert output(session) == output(plain)
+    assert "model" in session.drafters
+    assert session.meter.sources["model"].drafted >= len(output(plain)) / 2
 
 
 @needs_edits
