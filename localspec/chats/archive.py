@@ -111,22 +111,24 @@ def _alone(directory: Path) -> Iterator[None]:
 
 
 def rename(conversation: Conversation, name: str) -> Path:
-    """Rename a conversation, replacing a file of that name. Raises OSError, RequestError.
+    """Rename a conversation. Raises OSError, and RequestError where another one has the name.
 
     The old file is deleted if its name was a generated one and no other program has changed it.
     """
-    _path(name)
-    before, stamp = conversation.name, conversation.stamp
-    conversation.name, conversation.stamp = name, ""
-    try:
-        path = keep(conversation)
-    except OSError:
-        conversation.name, conversation.stamp = before, stamp
-        raise
-    if before != name and _OWN_NAME.fullmatch(before):
-        with _alone(path.parent):
-            if _stamp_of(_path(before)) == stamp:
-                _path(before).unlink()
+    path, before, stamp = _path(name), conversation.name, conversation.stamp
+    data = _written(conversation)
+    own = {"", _stamp(data), stamp if before == name else ""}
+    paths.make_private(path.parent)
+    with _alone(path.parent):
+        if _stamp_of(path) not in own:
+            raise RequestError(
+                f"There is a saved chat {name} already, and it would be lost.",
+                fix=f"Choose another name, or delete it: localspec chats rm {name}",
+            )
+        paths.write_atomically(path, data)
+        conversation.name, conversation.stamp = name, _stamp(data)
+        if before != name and _OWN_NAME.fullmatch(before) and _stamp_of(_path(before)) == stamp:
+            _path(before).unlink()
     return path
 
 

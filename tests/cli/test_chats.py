@@ -139,6 +139,21 @@ def test_a_name_of_ones_own_replaces_the_one_it_had(peer: Peer, talk: Typist) ->
     assert len(archive.load("mine").turns) == 4
 
 
+def test_a_name_that_another_conversation_has_is_refused(peer: Peer, talk: Typist) -> None:
+    """Nothing of either is lost; its own name is free, unless another program went on with it."""
+    other = kept("plans", "precious", "B")
+    peer.streams = [answer("A")]
+    shown = talk.type(f"one{ENTER}/save plans{ENTER}")
+    assert "There is a saved chat plans already" in shown
+    assert "localspec chats rm plans" in shown
+    assert roles(archive.load("plans")) == roles(other)
+    assert roles(archive.load(talk.conversation.name)) == [("user", "one"), ("assistant", "A")]
+    assert talk.type(f"/save mine{ENTER}/save mine{ENTER}").count("saved:") == 2
+    kept("mine", "from elsewhere")
+    assert "already" in talk.type(f"/save mine{ENTER}")
+    assert roles(archive.load("mine")) == [("user", "from elsewhere")]
+
+
 def test_the_commands_list_search_show_export_and_remove() -> None:
     """The latest first; searching finds all words, in whatever turn."""
     kept("old", "What is a monad?", "A burrito.", changed_at=1e9)
