@@ -64,9 +64,29 @@ def set_to(key: str, text: str) -> Change:
             if table not in place:
                 place[table] = tomlkit.table(is_super_table=table != tables[-1])
             place = place[table]
-        place[name] = value
+        put(place, name, value)
 
     return change
+
+
+def put(table: Any, name: str, value: Any) -> None:
+    """Give a key its value; items of a list that stay keep their comments and their layout."""
+    there = table.get(name)
+    if not isinstance(there, tomlkit.items.Array) or not isinstance(value, list):
+        table[name] = value
+        return
+    for place in reversed(range(len(there))):
+        if there.unwrap()[place] not in value:
+            del there[place]
+    for place, item in enumerate(value):
+        behind = there.unwrap()[place:]
+        if behind[:1] == [item]:
+            continue
+        if item in behind:
+            del there[place + behind.index(item)]
+        there.insert(place, item)
+    while len(there) > len(value):
+        del there[-1]
 
 
 def shown(key: str, text: str) -> str:

@@ -177,7 +177,7 @@ def _write(names: Sequence[str]) -> None:
         draft = document["draft"]
         if not isinstance(draft, dict):
             raise ConfigError("draft is no table in the configuration.", param="draft")
-        draft["corpus"] = list(names)
+        config_edit.put(draft, "corpus", list(names))
 
     file = paths.config_file()
     config_edit.apply(file, change if names else config_edit.without(_KEY))

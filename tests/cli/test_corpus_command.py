@@ -62,6 +62,17 @@ def test_folders_are_added_listed_and_dropped(file: Path, home: Path) -> None:
     assert "There are no folders" in corpus("list").output
 
 
+def test_comments_between_the_folders_stay(file: Path, home: Path) -> None:
+    """And each folder its line."""
+    write(home / "new", a="alpha")
+    before = '[draft]\ncorpus = [\n  # work\n  "~/src",  # mine\n  "~/docs",\n]\n'
+    file.write_text(before)
+    assert corpus("add", "~/new").exit_code == 0
+    assert file.read_text() == before.replace("\n]", '\n  "~/new",\n]')
+    assert corpus("drop", "~/docs").exit_code == 0
+    assert file.read_text() == before.replace("docs", "new")
+
+
 def test_the_folder_that_one_is_in_can_be_added(
     file: Path, home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

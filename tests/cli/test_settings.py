@@ -85,6 +85,30 @@ def test_a_key_is_set_and_taken_back(file: Path, key: str, value: str, kept: obj
     assert config("unset", key).exit_code == 0
 
 
+def test_items_of_a_list_that_stay_keep_their_comments(file: Path) -> None:
+    """Also their lines; one that leaves takes its own comment along."""
+    file.write_text("""[speculation]
+drafters = [
+    # quick
+    "lookup",  # copies
+    "model",
+    "grammar",  # for JSON
+]  # three
+""")
+    config("set", "speculation.drafters", "lookup,corpus,model")
+    assert (
+        file.read_text()
+        == """[speculation]
+drafters = [
+    # quick
+    "lookup",  # copies
+    "corpus",
+    "model",
+]  # three
+"""
+    )
+
+
 @pytest.mark.parametrize(
     ("key", "value", "says"),
     [
