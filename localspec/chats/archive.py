@@ -216,12 +216,14 @@ def _read(path: Path) -> Conversation:
     try:
         kept: dict[str, Any] = json.loads(data)
         turns = [{"role": str(t["role"]), "content": str(t["content"])} for t in kept["turns"]]
+        params = dict(kept.get("params", {}))
+        params.pop("prediction", None)  # of one answer; earlier versions kept it
         return Conversation(
             model=kept["model"],
             system=str(kept["system"]),
             turns=turns,
             draft=kept.get("draft", "auto") if kept.get("draft") in MODES else "auto",
-            params=dict(kept.get("params", {})),
+            params=params,
             trimmed=min(max(int(kept.get("trimmed", 0)), 0), len(turns)),
             name=path.stem,
             stamp=_stamp(data),

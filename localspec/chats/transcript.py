@@ -20,6 +20,7 @@ class Conversation:
     The first `trimmed` turns are not sent any more. `name` is the name of the conversation's file,
     and `stamp` a hash of this file as it was last read or written for the conversation. `images`
     are pictures as data: URIs by the labels that stand for them in questions; they are not kept.
+    `prediction` is a text that much of the next answer will be like; it is not kept either.
     """
 
     model: str | None = None
@@ -32,6 +33,7 @@ class Conversation:
     name: str = ""
     stamp: str = ""
     images: dict[str, str] = field(default_factory=dict)
+    prediction: str = ""
 
     def messages(self) -> list[dict[str, Any]]:
         """The turns that are sent, as the API wants them, the system prompt first."""
@@ -63,6 +65,8 @@ class Conversation:
         fields: dict[str, Any] = dict(self.params)
         if self.model:
             fields["model"] = self.model
+        if self.prediction:
+            fields["prediction"] = self.prediction
         if self.draft != "auto":
             fields["speculation"] = {"mode": MODES[self.draft]}
         if self.show_origins:

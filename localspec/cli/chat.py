@@ -130,7 +130,7 @@ def chat(  # noqa: PLR0913  one argument per option is click's way
     if prediction:
         if not question:
             raise click.UsageError("--prediction is of one answer: give a PROMPT.")
-        conversation.params["prediction"] = material.read(prediction)
+        conversation.prediction = material.read(prediction)
     if shown:
         labels = [pictures.attach(conversation, path) for path in shown]
         question = "\n\n".join([*([question] if question else []), *labels])

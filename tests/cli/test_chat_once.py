@@ -22,6 +22,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scripted import PATIENCE_SECONDS, SPECULATION, TIMINGS, USAGE, Peer, answer, chunk
 
+from localspec.chats import archive
+from localspec.chats.transcript import Conversation
 from localspec.cli import footer, render
 from localspec.cli.main import cli
 from localspec.cli.material import MAX_INPUT_BYTES
@@ -173,6 +175,20 @@ def test_a_file_may_predict_the_answer(peer: Peer, home: Path) -> None:
         refused = chat("hi", "--prediction", str(home / name))
         assert refused.exit_code == 2
         assert words in refused.stderr
+
+
+def test_a_prediction_is_of_one_answer(peer: Peer, home: Path) -> None:
+    """The next question goes without it, also where an earlier version kept it."""
+    (home / "a.py").write_text("x = 1\n")
+    older = Conversation(name="plans", params={"prediction": "x = 0\n", "seed": 7})
+    older.say("user", "hello")
+    archive.keep(older)
+    peer.streams = [answer("ok"), answer("ok"), answer("ok")]
+    for option in ((), ("--prediction", str(home / "a.py")), ()):
+        assert chat("--chat", "plans", "more", *option).exit_code == 0
+    sent = [asked.body for asked in peer.asked if "messages" in asked.body]
+    assert [body.get("prediction", {}).get("content") for body in sent] == [None, "x = 1\n", None]
+    assert archive.load("plans").params == {"seed": 7}
 
 
 def test_a_prediction_needs_a_question(peer: Peer, home: Path) -> None:
