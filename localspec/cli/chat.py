@@ -139,10 +139,12 @@ def chat(  # noqa: PLR0913  one argument per option is click's way
         conversation.take_back("user")  # a question that a crash left without an answer
         conversation.say("user", question)
         answer = ask(conversation, sink, render.Notice(), spawn=not no_spawn)
-        if resumes and answer.text:
-            conversation.say("assistant", answer.text)
-            archive.keep(conversation)
-        _conclude(answer, verbose=verbose, as_json=as_json, stream=stream)
+        try:
+            _conclude(answer, verbose=verbose, as_json=as_json, stream=stream)
+        finally:  # a full disk costs no answer that is here
+            if resumes and answer.text:
+                conversation.say("assistant", answer.text)
+                archive.keep(conversation)
     elif as_json or not sys.stdout.isatty():
         raise click.UsageError("There is nothing to ask: give a PROMPT or pipe some text.")
     else:

@@ -18,6 +18,7 @@ from typing import Any, get_args
 import pytest
 import terminal
 from click.testing import CliRunner, Result
+from full_disk import full_disk
 from hypothesis import given
 from hypothesis import strategies as st
 from scripted import PATIENCE_SECONDS, SPECULATION, TIMINGS, USAGE, Peer, answer, chunk
@@ -213,6 +214,19 @@ def test_json_is_one_object_with_every_figure(peer: Peer) -> None:
         "timings": TIMINGS,
         "speculation": SPECULATION,
     }
+
+
+def test_a_full_disk_costs_no_finished_answer(peer: Peer) -> None:
+    """The whole object is printed, and then why the conversation was not kept."""
+    older = Conversation(name="plans")
+    older.say("user", "hello")
+    archive.keep(older)
+    peer.streams = [answer("Hello")]
+    with full_disk():
+        result = chat("--chat", "plans", "hi", "--json")
+    assert json.loads(result.stdout)["content"] == "Hello"
+    assert "There is no room" in result.stderr
+    assert result.exit_code == 69
 
 
 def test_streamed_json_is_one_object_per_piece(peer: Peer) -> None:
