@@ -167,7 +167,8 @@ class Talk:
         """Ask for the next turn; the text that arrived is kept, whatever ended the answer.
 
         `before` are the turns as they were before an edit or a new try; they come back if the new
-        answer has no text. Images that the daemon refused are not sent again.
+        answer has no text or ends in an error, and stay on disk until it is whole. Images that the
+        daemon refused are not sent again.
         """
         try:
             self._answer(before)
@@ -187,11 +188,11 @@ class Talk:
         if not before:  # else the turns before the change stay on disk, too
             self.keep(aloud=False)  # the request, or `keep` below, reports a failing disk
         try:
-            answer = self._request()
+            answer = self._request(_keep_nothing if before else self._keep_begun)
         except (LocalSpecError, KeyboardInterrupt):
             self._put_back(before)
             raise
-        if answer.text:
+        if answer.text and not (before and answer.error):
             self.conversation.say("assistant", answer.text)
             self.thoughts = answer.thoughts.strip() or parted(answer.text)[0]
         else:
@@ -199,6 +200,8 @@ class Talk:
         self.keep()
         self.ended = answer.end
         if answer.error:
+            if answer.text and before:
+                self.say("This answer is not whole, so the one before it stays.")
             raise answer.error
         if answer.interrupted:
             self.say("stopped; what was said is kept" if answer.text else "stopped")
@@ -297,23 +300,23 @@ class Talk:
             finally:
                 notice.clear()
 
-    def _request(self) -> Answer:
+    def _request(self, keep: Callable[[str], None]) -> Answer:
         """Send the conversation; turns left out to make room come back if no text arrives."""
         sent, answer = self.conversation.trimmed, None
         try:
-            answer = self._asked_until_it_fits()
+            answer = self._asked_until_it_fits(keep)
         finally:
             if self.conversation.trimmed != sent and not (answer and answer.text):
                 self.conversation.trimmed = sent
                 self.say("There is no answer, so the oldest turns stay in the conversation.")
         return answer
 
-    def _asked_until_it_fits(self) -> Answer:
+    def _asked_until_it_fits(self, keep: Callable[[str], None]) -> Answer:
         while True:
             self.await_opened()
             screen = self._screen()
             notice, keys = self._notice(screen), partial(self._keys, screen)
-            sink = _KeepingSink(self._sink(screen), self._keep_begun, self.kept_seconds)
+            sink = _KeepingSink(self._sink(screen), keep, self.kept_seconds)
             answer = ask(self.conversation, sink, notice, spawn=self._spawn, keys=keys)
             if answer.text or not isinstance(answer.error, ContextOverflow):
                 return answer
@@ -393,6 +396,10 @@ class Talk:
         from localspec.cli.live import MarkdownSink  # noqa: PLC0415  imported by `_prepare`
 
         return MarkdownSink(screen, self.look, show_thinking=self.show_thinking)
+
+
+def _keep_nothing(_: str) -> None:
+    """Leave the file alone: it has the whole answer that a new one may replace."""
 
 
 class _KeepingSink:

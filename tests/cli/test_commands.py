@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import inspect
+import io
 import json
 import os
 import signal
@@ -55,6 +56,33 @@ def test_the_old_answer_stays_until_the_new_one_has_text(peer: Peer, talk: Typis
     with interrupted_when_asked(peer, 3):
         talk.type(f"/regen{ENTER}")
     assert roles(talk.conversation) == [("user", "question"), ("assistant", "old")]
+
+
+@pytest.mark.usefixtures("editor")
+@pytest.mark.parametrize("command", ["/regen", "/edit"])
+def test_the_old_answer_is_kept_until_the_new_one_is_whole(peer: Peer, command: str) -> None:
+    """A kill in the middle, or an error behind some text, costs nothing of it."""
+    seen: list[list[tuple[str, str]]] = []
+
+    class Looking(io.StringIO):
+        """Reads along what is kept."""
+
+        def write(self, text: str) -> int:
+            if "three" in text:
+                seen.append(roles(archive.load(archive.latest())))
+            return super().write(text)
+
+    talk = Typist(file=Looking())
+    talk.talk.kept_seconds = 0.0
+    died = {"error": {"message": "The worker died.", "code": "worker_crashed"}}
+    broken = [*map(chunk, ("one ", "two ", "three")), event(died)]
+    peer.streams = [answer("old"), broken, answer("one ", "two ", "three")]
+    turns = [("user", "question"), ("assistant", "old")]
+    assert "so the one before it stays" in talk.type(f"question{ENTER}{command}{ENTER}")
+    assert roles(talk.conversation) == turns == roles(archive.load(archive.latest()))
+    talk.type(f"{command}{ENTER}")
+    assert seen == [turns, turns]
+    assert roles(archive.load(archive.latest()))[1:] == [("assistant", "one two three")]
 
 
 @pytest.mark.usefixtures("editor")
