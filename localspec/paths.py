@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import fcntl
 import grp
 import os
 import pwd
@@ -322,6 +323,21 @@ def write_atomically(path: Path, data: bytes, mode: int = 0o600) -> None:
         os.fsync(directory)
     finally:
         os.close(directory)
+
+
+@contextlib.contextmanager
+def alone(directory: Path) -> Iterator[None]:
+    """Keep other processes and threads that do the same in this directory out of the block.
+
+    It has no effect where the file system has no locks. Raises OSError.
+    """
+    handle = os.open(directory, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        with contextlib.suppress(OSError):
+            fcntl.flock(handle, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(handle)
 
 
 def identity(path: str | Path) -> tuple[int, int, int, int]:

@@ -7,8 +7,6 @@ that it has not seen: its conversation goes on under a new name. Nothing here is
 
 from __future__ import annotations
 
-import contextlib
-import fcntl
 import hashlib
 import json
 import os
@@ -61,7 +59,7 @@ def keep(conversation: Conversation) -> Path:
     path = _path(conversation.name or _new_name())
     data = _written(conversation)
     paths.make_private(path.parent)
-    with _alone(path.parent):
+    with paths.alone(path.parent):
         if conversation.stamp and _stamp_of(path) not in {"", conversation.stamp, _stamp(data)}:
             path = _path(_new_name())
         paths.write_atomically(path, data)
@@ -98,18 +96,6 @@ def _stamp_of(path: Path) -> str:
         return ""
 
 
-@contextlib.contextmanager
-def _alone(directory: Path) -> Iterator[None]:
-    """Lock the archive for the block, where the file system has locks."""
-    handle = os.open(directory, os.O_RDONLY)
-    try:
-        with contextlib.suppress(OSError):
-            fcntl.flock(handle, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(handle)
-
-
 def rename(conversation: Conversation, name: str) -> Path:
     """Rename a conversation. Raises OSError, and RequestError where another one has the name.
 
@@ -119,7 +105,7 @@ def rename(conversation: Conversation, name: str) -> Path:
     data = _written(conversation)
     own = {"", _stamp(data), stamp if before == name else ""}
     paths.make_private(path.parent)
-    with _alone(path.parent):
+    with paths.alone(path.parent):
         if _stamp_of(path) not in own:
             raise RequestError(
                 f"There is a saved chat {name} already, and it would be lost.",

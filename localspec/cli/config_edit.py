@@ -36,6 +36,17 @@ def apply(
     `check` may find more faults than the daemon would, such as a model that is not there.
     """
     place = file.resolve()
+    paths.make_directory(place.parent)
+    with paths.alone(place.parent):  # else one of two changes at once would be lost
+        _apply(place, file, change, check or (lambda _: ()))
+
+
+def _apply(
+    place: Path,
+    file: Path,
+    change: Change,
+    check: Callable[[config.Config], Iterable[ConfigError]],
+) -> None:
     text = config_file.read(place)
     try:
         document = tomlkit.parse(text or "")
@@ -47,7 +58,7 @@ def apply(
     change(document)
     new = tomlkit.dumps(document).rstrip("\n") + "\n"
     made = config.parse(new, str(file))
-    for fault in check(made) if check else ():
+    for fault in check(made):
         raise fault
     mode = 0o600 if text is None else place.stat().st_mode & 0o777
     paths.write_atomically(place, new.encode(), mode)

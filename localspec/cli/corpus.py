@@ -52,7 +52,7 @@ def add(names: tuple[str, ...]) -> None:
             continue
         new.append(name)
     if new:
-        _write([*known, *new])
+        _write(new=new)
         for name in new:
             click.echo(hung("added: ", escaped(name), columns()))
 
@@ -102,17 +102,17 @@ def drop(names: tuple[str, ...]) -> None:
 
     Example: localspec corpus drop ~/src/project
     """
+    gone: list[str] = []
     known = _configured()
-    left = list(known)
     for name in names:
-        there = [each for each in left if each == name or _same(_named(name), each)]
+        there = [each for each in known if each == name or _same(_named(name), each)]
         if not there:
             raise RequestError(
                 f"{escaped(name)} is none of the folders.",
                 fix="`localspec corpus list` shows them.",
             )
-        left = [each for each in left if each not in there]
-    _write(left)
+        gone += there
+    _write(gone=gone)
     try:
         contents.forget()  # the daemon indexes the remaining folders anew
     except OSError as error:
@@ -121,7 +121,7 @@ def drop(names: tuple[str, ...]) -> None:
             fix="Delete that directory.",
         ) from error
     for name in known:
-        if name not in left:
+        if name in gone:
             click.echo(hung("dropped: ", escaped(name), columns()))
 
 
@@ -168,8 +168,8 @@ def _same(one: str, other: str) -> bool:
         return one == other
 
 
-def _write(names: Sequence[str]) -> None:
-    """Write these folders into the configuration. Raises ConfigError."""
+def _write(*, new: Sequence[str] = (), gone: Sequence[str] = ()) -> None:
+    """Change the folders in the configuration as it is now. Raises ConfigError."""
 
     def change(document: tomlkit.TOMLDocument) -> None:
         if "draft" not in document:
@@ -177,7 +177,10 @@ def _write(names: Sequence[str]) -> None:
         draft = document["draft"]
         if not isinstance(draft, dict):
             raise ConfigError("draft is no table in the configuration.", param="draft")
-        config_edit.put(draft, "corpus", list(names))
+        there = draft.get("corpus", [])
+        left = [each for each in there if each not in gone]
+        config_edit.put(draft, "corpus", [*left, *(each for each in new if each not in left)])
+        if not draft["corpus"]:
+            config_edit.without(_KEY)(document)
 
-    file = paths.config_file()
-    config_edit.apply(file, change if names else config_edit.without(_KEY))
+    config_edit.apply(paths.config_file(), change)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import threading
 import tomllib
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import msgspec
@@ -152,6 +154,19 @@ def test_a_file_is_made_private_and_a_link_stays_one(file: Path, home: Path) -> 
     assert file.is_symlink()
     assert tomllib.loads(real.read_text()) == {"chat": {"keep": False, "theme": "none"}}
     assert real.stat().st_mode & 0o777 == 0o644
+
+
+def test_of_changes_at_once_none_is_lost(file: Path) -> None:
+    """Each reads, changes and replaces the file alone."""
+    start = threading.Barrier(8)
+
+    def change(place: int) -> None:
+        start.wait()
+        config_edit.apply(file, config_edit.set_to(f"sampling.logit_bias.{place}", "1"))
+
+    with ThreadPoolExecutor(start.parties) as pool:
+        list(pool.map(change, range(start.parties)))
+    assert len(tomllib.loads(file.read_text())["sampling"]["logit_bias"]) == start.parties
 
 
 def test_get_prints_a_value_for_scripts() -> None:
