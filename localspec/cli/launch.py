@@ -5,6 +5,8 @@ Unix only. The daemon itself locks its socket, so two starts at once end with on
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import os
 import select
 import signal
@@ -87,6 +89,8 @@ def start(client: Client, tell: Callable[[str], None] = lambda _: None) -> dict[
             status = client.status()
         except NotRunning as error:
             if exit_code is not None:
+                if _outlasted(client, tell):
+                    return start(client, tell)
                 raise _died(exit_code, log, written) from error
         else:
             if status.get("pid") != pid and exit_code is None:
@@ -225,6 +229,41 @@ def _exit_code(pid: int) -> int | None:
     except ChildProcessError:
         return 0
     return os.waitstatus_to_exitcode(status) if ended else None
+
+
+def _outlasted(client: Client, tell: Callable[[str], None]) -> bool:
+    """Wait for a daemon that owns the socket and does not answer: it ends, or it has just started.
+
+    False if there is none, or if it still does not answer after the longest drain.
+    """
+    deadline = time.monotonic() + chosen.settings().server.drain_seconds + DRAIN_MARGIN_SECONDS
+    found = False
+    while _is_owned(client):
+        if time.monotonic() > deadline:
+            return False
+        found = True
+        tell("waiting for the daemon that is ending")
+        with contextlib.suppress(NotRunning):
+            client.status()
+            break
+        time.sleep(POLL_SECONDS)
+    return found
+
+
+def _is_owned(client: Client) -> bool:
+    """Whether a daemon has the lock beside its socket, which it keeps until it has ended."""
+    if client.socket_path is None:
+        return False
+    try:
+        lock = client.socket_path.with_name(f"{client.socket_path.name}.lock").open("rb")
+    except OSError:
+        return False
+    with lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+    return False
 
 
 def _dismiss(pid: int) -> None:

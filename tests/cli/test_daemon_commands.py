@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import io
 import os
 import signal
@@ -16,7 +17,7 @@ from click.testing import CliRunner, Result
 from rich.console import Console
 from scripted import PATIENCE_SECONDS, Peer
 
-from localspec import config
+from localspec import config, paths
 from localspec.chats.transcript import Conversation
 from localspec.cli import launch
 from localspec.cli.daemon import SERVICE_LOG
@@ -86,6 +87,26 @@ def test_stop_waits_until_the_daemon_has_gone(daemon: Client) -> None:
     assert daemon.socket_path is not None
     assert not daemon.socket_path.exists()
     assert localspec("stop").stdout == "not running\n"
+
+
+def test_a_start_waits_for_the_daemon_that_ends(daemon: Client) -> None:
+    """That one has closed its socket already, and keeps the lock until its answers are over."""
+    assert daemon.socket_path is not None
+    paths.make_private(daemon.socket_path.parent)
+    old = paths.create(daemon.socket_path.with_name(f"{daemon.socket_path.name}.lock"))
+    fcntl.flock(old, fcntl.LOCK_EX)
+    said = []
+
+    def tell(text: str) -> None:
+        said.append(text)
+        if "ending" in text:
+            fcntl.flock(old, fcntl.LOCK_UN)
+
+    try:
+        assert launch.start(daemon, tell)["pid"] == daemon.status()["pid"]
+    finally:
+        os.close(old)
+    assert "waiting for the daemon that is ending" in said
 
 
 def test_restart_is_a_new_process(daemon: Client) -> None:
