@@ -60,10 +60,12 @@ def closed() -> str:
         address = _record().read_text(encoding="utf-8")
     except FileNotFoundError:
         return ""
-    _record().unlink()
-    if config.load(paths.config_file()).server.tcp != address:
+    is_ours = config.load(paths.config_file()).server.tcp == address
+    if is_ours:
+        config_edit.apply(paths.config_file(), config_edit.without(_KEY))
+    _record().unlink()  # not before: while the configuration has a mistake nothing can be closed
+    if not is_ours:
         return ""
-    config_edit.apply(paths.config_file(), config_edit.without(_KEY))
     _restart()
     return f"closed: {address}"
 

@@ -213,6 +213,20 @@ def test_a_door_is_opened_when_it_is_needed_and_closed_again(home: Path, answer:
     assert list(home.rglob("opencode.json")) == []
 
 
+def test_a_door_is_closed_later_where_the_configuration_has_a_mistake(home: Path) -> None:
+    """That it was opened here is not forgotten meanwhile."""
+    config = home / "config" / "localspec" / "config.toml"
+    paths.make_private(paths.state_dir())
+    (paths.state_dir() / "token").write_text("secret\n")
+    assert connect("llm", "--write", "--yes").exit_code == 0
+    opened = config.read_text()
+    config.write_text(f"slot = 2\n{opened}")
+    assert connect("llm", "--restore").exit_code == 78
+    config.write_text(opened)
+    assert "closed: 127.0.0.1" in connect("llm", "--restore").stdout
+    assert "tcp" not in config.read_text()
+
+
 @pytest.mark.parametrize("answer", ["n\n", ""])
 def test_a_door_that_is_not_wanted_stays_closed(home: Path, answer: str) -> None:
     """Nothing is written anywhere."""
