@@ -121,7 +121,10 @@ class Client:
         return found
 
     def __str__(self) -> str:
-        return str(self.socket_path) if self.socket_path else "{}:{}".format(*self.tcp or ("", 0))
+        if self.socket_path:
+            return str(self.socket_path)
+        host, port = self.tcp or ("", 0)
+        return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
     @property
     def authorization(self) -> dict[str, str]:

@@ -100,7 +100,7 @@ async def infill(client: Client, body: dict[str, Any]) -> str:
     if client.socket_path is not None:
         door = aiohttp.UnixConnector(str(client.socket_path))
     elif client.tcp is not None:
-        base = "http://{}:{}".format(*client.tcp)
+        base = f"http://{client}"
     patience = aiohttp.ClientTimeout(ANSWER_SECONDS)
     async with (
         aiohttp.ClientSession(connector=door, headers=client.authorization) as session,

@@ -10,6 +10,8 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 import pytest
+from aiohttp import web
+from aiohttp.test_utils import TestServer
 from hypothesis import given
 from hypothesis import strategies as st
 from lsprotocol import types as lsp
@@ -19,6 +21,8 @@ from scripted import Peer
 
 from localspec.cli import ghost
 from localspec.cli.ghost import Buffer
+from localspec.cli.lsp import infill
+from localspec.client import Client
 
 CODE = "def add(a, b):\n    ret\n\nprint(add(1, 2))\n"
 PLACE = lsp.Position(1, 7)
@@ -164,6 +168,24 @@ def driven(sent: bytes) -> tuple[list[tuple[object, object]], str, int]:
 
 
 STARTS = b'{"jsonrpc": "2.0", "id": 7, "method": "initialize", "params": {"capabilities": {}}}'
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "::1"])
+def test_any_loopback_address_is_asked(host: str) -> None:
+    """One of IPv6 stands in brackets in a URL."""
+
+    async def answered(_: web.Request) -> web.Response:
+        return web.json_response({"content": "urn"})
+
+    async def scene() -> str:
+        app = web.Application()
+        app.router.add_post("/infill", answered)
+        async with TestServer(app, host=host) as server:
+            return await infill(Client(tcp=(host, server.port or 0)), {})
+
+    assert asyncio.run(scene()) == "urn"
+
+
 NO_MESSAGES = {
     b"[]": (None, -32600),
     b"[1, 2]": (None, -32600),
