@@ -325,6 +325,24 @@ def write_atomically(path: Path, data: bytes, mode: int = 0o600) -> None:
         os.close(directory)
 
 
+def write_named(path: Path, data: bytes) -> None:
+    """Replace a file that the user named as `write_atomically` does. Raises OSError.
+
+    A link stays one, and a file keeps its mode. Pipes and devices, such as /dev/stdout, are written
+    to.
+    """
+    found = path.stat() if path.exists() else None
+    # What /dev/stdout stands for may be a file: what was written to it before stays.
+    place = path.parent.resolve()
+    is_device = place in {Path("/dev"), Path("/dev/fd")} or place.parts[1:2] == ("proc",)
+    if not is_device and (found is None or stat.S_ISREG(found.st_mode)):
+        mode = stat.S_IMODE(found.st_mode) if found else 0o600
+        write_atomically(path.resolve(), data, mode)
+        return
+    with os.fdopen(os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC), "wb") as file:
+        file.write(data)
+
+
 @contextlib.contextmanager
 def alone(directory: Path) -> Iterator[None]:
     """Keep other processes and threads that do the same in this directory out of the block.

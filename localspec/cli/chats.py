@@ -114,7 +114,7 @@ def export(name: str, kind: str, output: Path | None) -> None:
     if output is None:
         click.echo(printable(text) if sys.stdout.isatty() else text, nl=False)
         return
-    paths.write_atomically(output, text.encode())
+    paths.write_named(output, text.encode())
     click.echo(f"written: {output}", err=True)
 
 

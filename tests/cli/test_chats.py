@@ -5,6 +5,8 @@ from __future__ import annotations
 import io
 import json
 import os
+import subprocess
+import sys
 import tempfile
 from pathlib import Path
 
@@ -216,6 +218,35 @@ def test_an_export_is_a_private_file(tmp_path: Path) -> None:
     assert localspec("chats", "export", "new", "-o", str(tmp_path / "a.md")).exit_code == 0
     assert (tmp_path / "a.md").read_text().startswith("# Hello")
     assert (tmp_path / "a.md").stat().st_mode & 0o777 == 0o600
+
+
+def test_an_export_leaves_a_link_and_a_mode_as_they_are(tmp_path: Path) -> None:
+    """Of a file that is there only the text is new."""
+    kept("new", "Hello", "Hi.")
+    real, link = tmp_path / "real.md", tmp_path / "link.md"
+    real.write_text("old")
+    real.chmod(0o644)
+    link.symlink_to(real)
+    assert localspec("chats", "export", "new", "-o", str(link)).exit_code == 0
+    assert link.is_symlink()
+    assert real.read_text().startswith("# Hello")
+    assert real.stat().st_mode & 0o777 == 0o644
+
+
+def test_an_export_to_a_device_is_written_there(tmp_path: Path) -> None:
+    """Behind what was written before, where it is a file."""
+    kept("new", "Hello", "Hi.")
+    command = [sys.executable, "-m", "localspec.cli.main", "chats", "export", "new", "-o"]
+    piped = subprocess.run([*command, "/dev/fd/1"], stdout=subprocess.PIPE, check=True)
+    assert piped.stdout.startswith(b"# Hello")
+    with (tmp_path / "log").open("ab") as log:
+        for _ in range(2):
+            subprocess.run([*command, "/dev/fd/1"], stdout=log, check=True)
+    assert (tmp_path / "log").read_text().count("# Hello") == 2
+    os.mkfifo(tmp_path / "fifo")
+    with subprocess.Popen(["cat", tmp_path / "fifo"], stdout=subprocess.PIPE) as reader:
+        subprocess.run([*command, tmp_path / "fifo"], check=True)
+        assert reader.communicate()[0].startswith(b"# Hello")
 
 
 def test_one_question_may_continue_a_conversation(peer: Peer) -> None:
