@@ -136,7 +136,9 @@ def chat(  # noqa: PLR0913  one argument per option is click's way
         question = "\n\n".join([*([question] if question else []), *labels])
     if question:
         sink = _sink(as_json=as_json, stream=stream, colour=colour_origins)
-        conversation.take_back("user")  # a question that a crash left without an answer
+        if left := conversation.take_back("user"):  # a crash left it without an answer
+            said = f"The last question had no answer and is left out; it was:\n{left}"
+            click.echo(render.printable(said), err=True)
         conversation.say("user", question)
         answer = ask(conversation, sink, render.Notice(), spawn=not no_spawn)
         try:

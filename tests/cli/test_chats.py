@@ -250,11 +250,17 @@ def test_an_export_to_a_device_is_written_there(tmp_path: Path) -> None:
 
 
 def test_one_question_may_continue_a_conversation(peer: Peer) -> None:
-    """--continue the last one, --chat any; both keep the answer. A lone question is not kept."""
+    """--continue the last one, --chat any; both keep the answer. A lone question is not kept.
+
+    A question that has no answer makes room for the new one, and is printed.
+    """
     peer.streams = [answer("B"), answer("C"), answer("D")]
     kept("old", "one", "A", changed_at=1e9)
     kept("new", "eins", "A", "unanswered", changed_at=2e9)
-    assert localspec("chat", "--continue", "zwei").exit_code == 0
+    resumed = localspec("chat", "--continue", "zwei")
+    assert resumed.exit_code == 0
+    assert resumed.stdout == "B\n"
+    assert "had no answer and is left out; it was:\nunanswered\n" in resumed.stderr
     assert [turn["content"] for turn in archive.load("new").turns] == ["eins", "A", "zwei", "B"]
     localspec("chat", "--chat", "old", "two")
     assert [turn["content"] for turn in peer.question["messages"]] == ["one", "A", "two"]
