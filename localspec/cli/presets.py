@@ -61,7 +61,7 @@ def save(name: str, prompt: str) -> Path:
     template = string.Template(prompt)
     if not template.is_valid():
         raise RequestError("A $ begins a variable such as $language.", fix=_DOLLAR)
-    paths.write_atomically(_path(name), prompt.strip().encode() + b"\n")
+    paths.write_named(_path(name), prompt.strip().encode() + b"\n")
     return _path(name)
 
 

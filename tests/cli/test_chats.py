@@ -316,6 +316,17 @@ def test_presets_are_files_with_variables(home: Path) -> None:
     assert "larger than" in localspec("presets", "save", "bad", stdin="x" * 9_000_000).stderr
 
 
+def test_a_preset_that_is_a_link_stays_one(home: Path) -> None:
+    """Configurations often lie in a repository of their own."""
+    place = home / "config" / "localspec" / "presets" / "mine.txt"
+    place.parent.mkdir(parents=True)
+    place.symlink_to(home / "dotfile")
+    (home / "dotfile").write_text("old")
+    assert localspec("presets", "save", "mine", "new").exit_code == 0
+    assert place.is_symlink()
+    assert (home / "dotfile").read_text() == "new\n"
+
+
 def test_a_preset_that_was_written_by_hand_may_be_wrong(home: Path) -> None:
     """It is told what is wrong with it, and hides no others."""
     presets = home / "config" / "localspec" / "presets"
