@@ -12,11 +12,12 @@ import re
 from collections.abc import Callable
 from typing import Any
 
-from localspec.catalog.reader import BOOL, FLOAT32, INT32, STRING, UINT32, Array, Parsed, refuse
+from localspec.catalog import architecture_rules
+from localspec.catalog.keys import number, numbers
+from localspec.catalog.reader import FLOAT32, INT32, STRING, Array, Parsed, refuse
 
 MAX_LAYERS = 512  # LLAMA_MAX_LAYERS
 MAX_EXPERTS = 1024  # LLAMA_MAX_EXPERTS
-MAX_NUMBER = (1 << 31) - 1  # in places the loader keeps sizes in signed 32-bit numbers
 ROPE_SCALINGS = ("none", "linear", "yarn", "longrope")
 MAX_TOKEN_BYTES = 4096
 """Limit of one token's text: runs of blanks and dashes in real vocabularies have some hundred
@@ -48,6 +49,7 @@ NOT_ARCHITECTURES = {
     "eagle3": "an EAGLE-3 draft head for another model",
     "dflash": "a DFlash draft head for another model",
     "dspark": "a DSpark draft head for another model",
+    "wavtokenizer-dec": "a decoder of sound",
 }
 """Architectures of files that are no language model on their own."""
 
@@ -86,54 +88,24 @@ def _is_one_whole_model(parsed: Parsed) -> None:
         refuse("It holds no tensors.")
 
 
-def _number(parsed: Parsed, name: str, default: int | None = None) -> int:
-    """The whole number `architecture.name`. Raises BadGGUF if it is missing and has no default."""
-    key = f"{parsed.metadata['general.architecture']}.{name}"
-    value = parsed.metadata.get(key, default)
-    if value is None:
-        refuse(f"Key {key} is missing.")
-    if parsed.kinds.get(key, UINT32) != UINT32 or not isinstance(value, int):
-        refuse(f"Key {key} is not an unsigned 32-bit number.")
-    if value > MAX_NUMBER:
-        refuse(f"Key {key} is {value}, which is absurd.")
-    return value
-
-
-def _numbers(parsed: Parsed, name: str, default: int) -> tuple[int, ...]:
-    """One number per layer, from a single number or from an array of them."""
-    key = f"{parsed.metadata['general.architecture']}.{name}"
-    layers = _number(parsed, "block_count")
-    value = parsed.metadata.get(key)
-    if not isinstance(value, Array):
-        return (_number(parsed, name, default),) * layers
-    if value.element_type not in {UINT32, INT32, BOOL}:  # what llama.cpp's get_arr takes
-        refuse(f"Key {key} is not an array of 32-bit numbers.")
-    if len(value) != layers:
-        refuse(f"Key {key} has {len(value)} entries for {layers} layers.")
-    numbers = value.numbers()
-    if not all(0 <= number <= MAX_NUMBER for number in numbers):
-        refuse(f"Key {key} holds an absurd number.")
-    return numbers
-
-
 def _has_sane_sizes(parsed: Parsed) -> None:
-    layers = _number(parsed, "block_count")
+    layers = number(parsed, "block_count")
     if not 1 <= layers <= MAX_LAYERS:
         refuse(f"It claims {layers} layers; 1 to {MAX_LAYERS} are possible.")
-    if _number(parsed, "nextn_predict_layers", 0) > layers:
+    if number(parsed, "nextn_predict_layers", 0) > layers:
         refuse("It claims more prediction layers than it has layers.")
-    width = _number(parsed, "embedding_length")
-    if _number(parsed, "context_length") < 1 or width < 1:
+    width = number(parsed, "embedding_length")
+    if number(parsed, "context_length") < 1 or width < 1:
         refuse("Its context or its embedding has no length.")
-    heads = _numbers(parsed, "attention.head_count", 0)
+    heads = numbers(parsed, "attention.head_count", 0)
     if max(heads) > width:
         refuse(f"It claims {max(heads)} attention heads for {width} values.")
-    for count, groups in zip(heads, _numbers(parsed, "attention.head_count_kv", 0), strict=True):
+    for count, groups in zip(heads, numbers(parsed, "attention.head_count_kv", 0), strict=True):
         if groups > count or (groups and count % groups):
             refuse(f"{count} attention heads cannot share {groups} key heads.")
-    _numbers(parsed, "feed_forward_length", 0)
+    numbers(parsed, "feed_forward_length", 0)
     for name in ("attention.key_length", "attention.value_length", "rope.dimension_count"):
-        _number(parsed, name, 0)
+        number(parsed, name, 0)
 
 
 def _has_known_rope_scaling(parsed: Parsed) -> None:
@@ -144,9 +116,9 @@ def _has_known_rope_scaling(parsed: Parsed) -> None:
 
 
 def _has_consistent_experts(parsed: Parsed) -> None:
-    count = _number(parsed, "expert_count", 0)
-    used = max(_numbers(parsed, "expert_used_count", 0))
-    groups = _number(parsed, "expert_group_count", 0)
+    count = number(parsed, "expert_count", 0)
+    used = max(numbers(parsed, "expert_used_count", 0))
+    groups = number(parsed, "expert_group_count", 0)
     if str(parsed.metadata["general.architecture"]).startswith("hunyuan") and count <= 1:
         return  # the loader corrects these values itself
     if count > MAX_EXPERTS or used > count or (count and not used):
@@ -154,7 +126,7 @@ def _has_consistent_experts(parsed: Parsed) -> None:
     if groups and groups >= count:
         refuse(f"It claims {groups} groups of {count} experts.")
     if groups > 1:
-        chosen = _number(parsed, "expert_group_used_count", 0)
+        chosen = number(parsed, "expert_group_used_count", 0)
         if count % groups or not 0 < chosen < groups:
             refuse(f"It claims to use {chosen} of {groups} groups of {count} experts.")
 
@@ -228,9 +200,9 @@ def _can_spell_any_text(parsed: Parsed) -> None:
 
 def has_layers_of_its_own(parsed: Parsed) -> None:
     """Refuse a file of prediction layers (MTP, NextN) alone: it has its target's architecture."""
-    predicting = _number(parsed, "nextn_predict_layers", 0)
+    predicting = number(parsed, "nextn_predict_layers", 0)
     if predicting:
-        first = _number(parsed, "block_count") - predicting
+        first = number(parsed, "block_count") - predicting
         layers = (_LAYER.match(tensor.name) for tensor in parsed.tensors)
         if not any(found and int(found[1]) < first for found in layers):
             refuse("It is a draft head (MTP) for another model, not a model.")
@@ -253,6 +225,7 @@ _RULES: tuple[Callable[[Parsed], None], ...] = (
     has_layers_of_its_own,
     _has_known_rope_scaling,
     _has_consistent_experts,
+    architecture_rules.check,
     _has_usable_epsilons,
     _has_computable_tensors,
     _has_a_vocabulary,

@@ -13,12 +13,13 @@ import encoders
 import gguf
 import pytest
 import tiny
+from headers import changed, numbers, strings, text
 from hypothesis import given
 from hypothesis import strategies as st
 
 from localspec.catalog import header, reader, rules
 from localspec.catalog.ggml_types import BY_ID
-from localspec.catalog.reader import Array, Incomplete
+from localspec.catalog.reader import Incomplete
 from localspec.engine.llama.model import Model
 from localspec.errors import BadGGUF
 
@@ -28,12 +29,6 @@ def gate(data: bytes, file_bytes: int | None = None) -> reader.Parsed:
     parsed = reader.parse(data, len(data) if file_bytes is None else file_bytes)
     rules.check(parsed)
     return parsed
-
-
-def text(value: str | bytes) -> bytes:
-    """A GGUF string."""
-    raw = value if isinstance(value, bytes) else value.encode()
-    return struct.pack("<Q", len(raw)) + raw
 
 
 def tensor(name: str, shape: tuple[int, ...], kind: int = 0, offset: int = 0) -> bytes:
@@ -239,34 +234,12 @@ def test_the_message_names_the_file(tmp_path: Path) -> None:
     assert refused.value.fix
 
 
-def changed(parsed: reader.Parsed, **values: Any) -> reader.Parsed:
-    """`parsed` with other values; None removes a key, and "__" stands for a dot in its name."""
-    metadata, kinds = dict(parsed.metadata), dict(parsed.kinds)
-    for name, value in values.items():
-        key = name.replace("__", ".")
-        metadata.pop(key, None)
-        kinds.pop(key, None)
-        if value is not None:
-            metadata[key] = value
-            kinds[key] = {int: 4, str: 8, float: 6, bool: 7, Array: 9}[type(value)]
-    return parsed._replace(metadata=metadata, kinds=kinds)
-
-
-def numbers(*values: int) -> Array:
-    """An array of signed 32-bit numbers."""
-    return Array(5, len(values), struct.pack(f"<{len(values)}i", *values))
-
-
-def strings(*values: bytes) -> Array:
-    """An array of strings."""
-    return Array(8, len(values), b"".join(text(value) for value in values))
-
-
 @pytest.mark.parametrize(
     ("values", "says"),
     [
         ({"general__architecture": ""}, "no general.architecture"),
         ({"general__architecture": 5}, "no general.architecture"),
+        ({"general__architecture": "wavtokenizer-dec"}, "a decoder of sound"),
         ({"general__type": "adapter"}, "LoRA adapter"),
         ({"general__type": "mmproj"}, "vision projector"),
         ({"split__count": 3}, "split into 3 files"),
