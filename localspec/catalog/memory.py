@@ -25,6 +25,13 @@ SNAPSHOTS = frozenset(
     }
 )
 """Architectures whose forwards can leave several states (`llm_arch_supports_rs_rollback`)."""
+LATENT = frozenset(
+    {
+        *("bailingmoe3", "deepseek2", "deepseek32", "dots3note", "glm-dsa", "glm5-next", "hy_v4"),
+        *("kimi-k3", "kimi-linear", "mistral4"),
+    }
+)
+"""Architectures that may cache latent keys and no values (MLA)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,16 +190,30 @@ def kv_values(header: Header) -> tuple[int, ...]:
         return (0,) * header.layers
     attends, states = _layers_with(header, _KEYS), _layers_with(header, _STATE)
     heads = header.per_layer("attention.head_count")
-    groups = header.per_layer("attention.head_count_kv", heads[0])
-    width = header.number("embedding_length")
-    values = []
-    for layer, (head_count, group_count) in enumerate(zip(heads, groups, strict=True)):
-        own = width // head_count if head_count else 0
-        key = header.number("attention.key_length", own)
-        value = header.number("attention.value_length", own)
-        keeps = layer in attends or layer not in states
-        values.append(group_count * (key + value) * keeps)
-    return tuple(values)
+    named = f"{header.architecture}.attention.head_count_kv" in header.metadata
+    groups = header.per_layer("attention.head_count_kv") if named else heads
+    each, indexed = _head_values(header, heads[0]), _indexer_values(header)
+    return tuple(
+        (group_count * each + indexed * (group_count > 0))
+        * (layer in attends or layer not in states)
+        for layer, group_count in enumerate(groups)
+    )
+
+
+def _head_values(header: Header, heads: int) -> int:
+    """Values of one head's key and value; `heads` are those of the first layer, as in llama.cpp."""
+    own = header.number("embedding_length") // heads if heads else 0
+    key = header.number("attention.key_length", own)
+    sizes = ("attention.key_length_mla", "attention.value_length_mla")
+    if header.architecture in LATENT and all(header.number(name) for name in sizes):
+        return key  # the values are a part of it
+    return key + header.number("attention.value_length", own)
+
+
+def _indexer_values(header: Header) -> int:
+    """Values of the key by which sparse attention chooses cells, with its gate and pool if any."""
+    pools = 3 if header.number("attention.indexer.kpool") else 1
+    return pools * header.number("attention.indexer.key_length")
 
 
 def _state_values(header: Header) -> tuple[int, ...]:

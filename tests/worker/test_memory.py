@@ -16,7 +16,7 @@ import recurrent
 import tiny
 
 from localspec.catalog import header
-from localspec.catalog.memory import outline
+from localspec.catalog.memory import kv_values, outline
 from localspec.catalog.parts import Layout
 from localspec.catalog.plan import PlanCandidate, PlanRequest
 from localspec.config import Config, Engine, Placement
@@ -230,3 +230,36 @@ def test_layers_with_a_state_keep_no_keys_though_they_are_given_heads(tmp_path: 
     state = 3 * (128 + 2 * 2 * 16) + 16 * 128
     assert found.state_values == (state, state, state, 0)
     assert found.kv_values == (0, 0, 0, 64)
+
+
+def kept(path: Path, architecture: str, keys: dict[str, Any]) -> tuple[int, ...]:
+    """The values that a token of such a file keeps, by layer."""
+    writer, _ = tiny.begun(path, architecture)
+    for name, value in {"embedding_length": 64, "block_count": 3, **keys}.items():
+        add = writer.add_array if isinstance(value, list) else writer.add_uint32
+        add(f"{architecture}.{name}", value)
+    parsed = header.parse(tiny.ended(writer, path))
+    return kv_values(header.Header("model", 3, parsed.metadata, parsed.tensors, 0))
+
+
+def test_latent_attention_keeps_keys_and_no_values(tmp_path: Path) -> None:
+    """DeepSeek's values are a part of its keys, and the key by which it chooses cells is extra."""
+    sizes = {"attention.key_length": 576, "attention.value_length": 512}
+    keys = {"attention.head_count": 16, "attention.head_count_kv": 1, **sizes}
+    latent = {"attention.key_length_mla": 192, "attention.value_length_mla": 128}
+    path = tmp_path / "model.gguf"
+    assert kept(path, "deepseek2", keys) == (1088,) * 3
+    assert kept(path, "deepseek2", {**keys, "attention.key_length_mla": 192}) == (1088,) * 3
+    assert kept(path, "deepseek2", keys | latent) == (576,) * 3
+    assert kept(path, "deepseek2-ocr", keys | latent) == (1088,) * 3  # does not read these keys
+    sparse = keys | latent | {"attention.indexer.key_length": 128}
+    assert kept(path, "glm-dsa", sparse) == (704,) * 3
+    assert kept(path, "glm5-next", {**sparse, "attention.indexer.kpool": 4}) == (960,) * 3
+
+
+def test_heads_differ_by_layer_and_the_first_layer_gives_their_size(tmp_path: Path) -> None:
+    """Without counts of key heads each layer has as many as it has heads, all of one size."""
+    path = tmp_path / "model.gguf"
+    assert kept(path, "deci", {"attention.head_count": [4, 0, 8]}) == (128, 0, 256)
+    both = {"attention.head_count": [4, 8, 4], "attention.head_count_kv": [2, 1, 0]}
+    assert kept(path, "deci", both) == (64, 32, 0)
