@@ -1,8 +1,10 @@
-"""Checks which files can be models. A header is read once, and again after the file changes."""
+"""Checks which files can be models. A header is read again after the file or the rules change."""
 
 from __future__ import annotations
 
 import contextlib
+import functools
+import zlib
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -14,11 +16,12 @@ from localspec.errors import BadGGUF
 
 
 class _Seen(msgspec.Struct, frozen=True, array_like=True):
-    """A file's state when its header was read; `reason` is "" if it was sound."""
+    """A file's state when its header was read, and by which `rules`; `reason` is "" if sound."""
 
     size_bytes: int
     modified_ns: int
     inode: int
+    rules: int
     reason: str
 
 
@@ -40,17 +43,24 @@ def _look(file: Path, seen: _Seen | None) -> _Seen:
     try:
         now = file.stat()
     except OSError as error:
-        return _Seen(0, 0, 0, f"It cannot be read: {error.strerror}.")
-    if seen and (seen.size_bytes, seen.modified_ns, seen.inode) == (
-        now.st_size, now.st_mtime_ns, now.st_ino,
-    ):  # fmt: skip
+        return _Seen(0, 0, 0, 0, f"It cannot be read: {error.strerror}.")
+    state = now.st_size, now.st_mtime_ns, now.st_ino, _rules()
+    if seen and (seen.size_bytes, seen.modified_ns, seen.inode, seen.rules) == state:
         return seen
     reason = ""
     try:
         header.read(file)
     except BadGGUF as error:
         reason = error.message.partition("cannot be used. ")[2] or error.message
-    return _Seen(now.st_size, now.st_mtime_ns, now.st_ino, reason)
+    return _Seen(*state, reason)
+
+
+@functools.cache
+def _rules() -> int:
+    """The checksum of the rules' source, which an upgrade changes where it changes a verdict."""
+    sources = ("architecture_rules", "ggml_types", "header", "keys", "reader", "rules")
+    here = Path(__file__).parent
+    return zlib.crc32(b"".join((here / f"{name}.py").read_bytes() for name in sources))
 
 
 def _known() -> dict[str, _Seen]:
