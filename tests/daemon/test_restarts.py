@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import os
+import resource
 import signal
 import subprocess
 import sys
@@ -163,6 +164,17 @@ def test_a_pulse_stands_still_while_a_process_is_stopped() -> None:
         assert activity(process.pid) == activity(process.pid)
         process.kill()
     assert activity(process.pid) is None
+
+
+def test_without_a_free_descriptor_there_is_no_activity() -> None:
+    """It is None and no exception, whatever keeps it from being read."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (0, hard))
+    try:
+        found = activity(os.getpid())
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    assert found is None
 
 
 def test_the_patience_grows_with_what_steps_cost_here() -> None:

@@ -25,6 +25,6 @@ def activity(pid: int) -> Activity | None:
         if not psutil.LINUX:
             return user, system
         read = process.io_counters()
-    except psutil.Error:
+    except Exception:  # noqa: BLE001 - no descriptor is free, /proc/PID/io is empty or missing, ...
         return None
     return user, system, read.read_chars, read.read_bytes

@@ -283,7 +283,10 @@ class Supervisor:
         """Call `Pool.tick` once a second, for ever."""
         while True:
             await asyncio.sleep(self._tick_seconds)
-            self.pool.tick(asyncio.get_running_loop().time())
+            try:
+                self.pool.tick(asyncio.get_running_loop().time())
+            except Exception:  # noqa: BLE001 - the daemon would end with this task
+                _log.exception("tick_failed")
 
     async def drain(self, seconds: float) -> None:
         """Refuse new requests and let the open ones finish, for at most `seconds`."""
