@@ -10,6 +10,8 @@ from localspec_daemon.supervisor.health import Activity
 CRASH_WINDOW_SECONDS = 60.0
 MAX_CRASHES_IN_WINDOW = 3
 MAX_RESTART_DELAY_SECONDS = 60.0
+_MAX_DOUBLINGS = 6
+"""Enough for the longest delay; a float has no place for 1024 of them."""
 
 PATIENCE_SECONDS = 30.0
 LOADING_PATIENCE_SECONDS = 600.0
@@ -48,7 +50,8 @@ class CrashHistory:
         """The earliest time of the next start; -inf without a crash."""
         if self.streak <= 1:
             return self.times[-1] if self.times else float("-inf")
-        return self.times[-1] + min(2.0 ** (self.streak - 2), MAX_RESTART_DELAY_SECONDS)
+        doublings = min(self.streak - 2, _MAX_DOUBLINGS)
+        return self.times[-1] + min(2.0**doublings, MAX_RESTART_DELAY_SECONDS)
 
     def failed_until(self) -> float:
         """When the model may be tried again after too many crashes; -inf if it may now."""
