@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import signal
 from typing import Any
 
 import msgspec
 import pytest
+
+from localspec_daemon.supervisor.worker import Exit
 
 
 @pytest.mark.timeout(60)
@@ -26,3 +29,11 @@ def test_nothing_that_goes_wrong_in_a_tick_ends_the_daemon(
                 assert (await it.ask("say hello"))[0] == 200
 
     asyncio.run(scene())
+
+
+def test_every_signal_that_ends_a_worker_has_a_cause() -> None:
+    """A real-time signal without a name is named by its number."""
+    names = {int(each): each.name for each in signal.Signals}
+    for number in range(1, signal.NSIG):
+        cause = Exit(goodbye=False, returncode=-number).cause
+        assert cause == names.get(number, f"signal {number}")

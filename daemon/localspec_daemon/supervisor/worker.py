@@ -125,7 +125,9 @@ class Exit:
         if self.killed_for:
             return f"killed after {self.killed_for}"
         if self.returncode < 0:
-            return signal.Signals(-self.returncode).name
+            number = -self.returncode
+            named = number in set(signal.Signals)  # most real-time signals have no name
+            return signal.Signals(number).name if named else f"signal {number}"
         return f"exit code {self.returncode}"
 
 
