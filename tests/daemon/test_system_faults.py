@@ -3,13 +3,30 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import resource
 import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import msgspec
 import pytest
 
-from localspec_daemon.supervisor.worker import Exit
+from localspec.errors import EngineError
+from localspec_daemon.supervisor.worker import Exit, Worker
+
+
+@contextmanager
+def descriptors(free: int) -> Iterator[None]:
+    """Leaves this process so many descriptors, from the lowest free one on, or fewer."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    os.close(lowest := os.dup(0))
+    resource.setrlimit(resource.RLIMIT_NOFILE, (lowest + free, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
 @pytest.mark.timeout(60)
@@ -37,3 +54,19 @@ def test_every_signal_that_ends_a_worker_has_a_cause() -> None:
     for number in range(1, signal.NSIG):
         cause = Exit(goodbye=False, returncode=-number).cause
         assert cause == names.get(number, f"signal {number}")
+
+
+@pytest.mark.parametrize("free", range(6))
+def test_without_descriptors_for_a_worker_the_error_says_how_to_get_some(
+    harness: Any, daemon: Any, free: int
+) -> None:
+    """It needs two for its channel, and more for its process."""
+
+    async def scene() -> None:
+        async with daemon(harness) as it:
+            load = (await it.server.supervisor.model(None)).load
+            with descriptors(free), pytest.raises(EngineError) as caught:
+                await Worker.spawn(load)
+            assert "ulimit -n" in caught.value.fix
+
+    asyncio.run(scene())

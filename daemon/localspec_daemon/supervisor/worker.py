@@ -164,10 +164,11 @@ class Worker:
     @classmethod
     async def spawn(cls, load: Load, command: Sequence[str] = COMMAND) -> Worker:
         """Start a process and send it its Load. Raises EngineError."""
-        ours, theirs = socket.socketpair()
-        with theirs:
-            channel = Channel(*await asyncio.open_unix_connection(sock=ours))
-            try:
+        channel: Channel | None = None
+        try:
+            ours, theirs = socket.socketpair()
+            with theirs:
+                channel = Channel(*await asyncio.open_unix_connection(sock=ours))
                 process = await asyncio.create_subprocess_exec(
                     *command,
                     "--fd",
@@ -178,12 +179,13 @@ class Worker:
                     stdout=2,
                     stderr=asyncio.subprocess.PIPE,
                 )
-            except BaseException as error:
+        except BaseException as error:
+            if channel:
                 await channel.close()
-                if isinstance(error, OSError):
-                    fix = "ulimit -n 256, and localspec restart" if error.errno in _NO_FILES else ""
-                    raise EngineError(f"A worker cannot be started: {error}.", fix=fix) from error
-                raise
+            if isinstance(error, OSError):
+                fix = "ulimit -n 256, and localspec restart" if error.errno in _NO_FILES else ""
+                raise EngineError(f"A worker cannot be started: {error}.", fix=fix) from error
+            raise
         return cls(load, process, channel)
 
     async def generate(
