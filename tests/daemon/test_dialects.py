@@ -203,7 +203,7 @@ def test_a_model_stays_as_long_as_was_last_said(harness: Any, daemon: Any) -> No
             assert await stays("20s") == 20
             pool.tick(asyncio.get_running_loop().time() + 21)
             await it.until(lambda: not it.model().resident)
-            for nonsense in ("soon", True, [1], {"a": 1}, "1e999", "NaN"):
+            for nonsense in ("soon", True, [1], {"a": 1}, "1e999", "NaN", 10**400):
                 status, answer = await it.post("/api/chat", OLLAMA | {"keep_alive": nonsense})
                 assert (status, "keep_alive" in answer["error"]) == (400, True)
 

@@ -197,6 +197,7 @@ def test_a_seed_is_the_requests_or_the_configured_one_or_random(endpoint: Any) -
         ([[5, False]], {5: -float("inf")}, []),
         ({"5": False, "hello": 2}, {5: -float("inf")}, [("hello", 2.0)]),
         ([["hello", -1], [" x", False]], {}, [("hello", -1.0), (" x", -float("inf"))]),
+        ({"--5": 2}, {}, [("--5", 2.0)]),
         ([], {}, []),
         ({}, {}, []),
     ],
@@ -213,7 +214,7 @@ def test_biases_come_as_pairs_and_objects_of_tokens_and_texts(
     "sent",
     [
         {"5": True}, [[5, True]], [[5]], [[5, 1, 2]], [["5", 1001]], {"-3": 1}, [[-3, 1]], "5", 5,
-        [[2**31, 1]], [[5.5, 1]],
+        [[2**31, 1]], [[5.5, 1]], {"9" * 5000: 1},
     ],
 )  # fmt: skip
 def test_what_is_no_bias_is_refused(sent: Any) -> None:

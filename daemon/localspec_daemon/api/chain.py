@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import secrets
 from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar, TypeAlias
@@ -227,10 +228,11 @@ def _pairs(biases: Biases) -> list[tuple[int | str, float]]:
 
 def _key(key: int | str) -> int | str:
     """Reads a token id, which JSON objects write as text; "-1" raises RequestError."""
-    if isinstance(key, str) and key.lstrip("-").isascii() and key.lstrip("-").isdecimal():
-        key = int(key)
+    shown = str(key)[:40]
+    if isinstance(key, str) and re.fullmatch("-?[0-9]+", key):
+        key = int(key) if key == shown else -1  # int() refuses thousands of digits
     if isinstance(key, int) and key not in ranges.TOKEN:
-        raise RequestError(f"logit_bias names {key}, which is no token.", param="logit_bias")
+        raise RequestError(f"logit_bias names {shown}, which is no token.", param="logit_bias")
     return key
 
 

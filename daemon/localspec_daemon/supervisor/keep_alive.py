@@ -21,7 +21,8 @@ def requested_seconds(keep_alive: object) -> float | None:
     if keep_alive is None:
         return None
     if isinstance(keep_alive, int | float) and not isinstance(keep_alive, bool):
-        return float(keep_alive) if keep_alive >= 0 else math.inf
+        with contextlib.suppress(OverflowError):  # JSON's numbers may have 400 digits
+            return float(keep_alive) if keep_alive >= 0 else math.inf
     if isinstance(keep_alive, str):
         with contextlib.suppress(ConfigError):
             return configured_seconds(keep_alive)
