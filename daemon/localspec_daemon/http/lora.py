@@ -6,12 +6,11 @@ from aiohttp import web
 
 from localspec.errors import RequestError
 from localspec.ranges import ADAPTER_SCALE
-from localspec_daemon.api.bodies import decode
 from localspec_daemon.api.openai_types import LoraScale
-from localspec_daemon.http.access import body
 from localspec_daemon.http.named import named
 from localspec_daemon.http.output import json_response
 from localspec_daemon.http.serve import SUPERVISOR
+from localspec_daemon.http.tokens import decoded
 from localspec_daemon.supervisor.adapted import current
 
 
@@ -34,10 +33,8 @@ async def adapters(request: web.Request) -> web.Response:
 
 async def set_scales(request: web.Request) -> web.Response:
     """POST /lora-adapters: set the scales for requests that send none; 0 for those left out."""
-    supervisor = request.app[SUPERVISOR]
-    data = await body(request, supervisor.config.server.max_body_bytes)
-    asked = decode(data, list[LoraScale])
-    found = await supervisor.model(named(request), aliases=False)
+    asked = await decoded(request, list[LoraScale])
+    found = await request.app[SUPERVISOR].model(named(request), aliases=False)
     has = len(found.load.adapters)
     for each in asked:
         if not 0 <= each.id < has:

@@ -14,16 +14,15 @@ from localspec.catalog import header
 from localspec.catalog.registry import Model as Entry
 from localspec.errors import Busy
 from localspec.wire.messages import Ready
-from localspec_daemon.api.bodies import decode
 from localspec_daemon.api.dialect import Json
 from localspec_daemon.api.framing import UNENDING_EVENTS
 from localspec_daemon.api.ollama import stamp
 from localspec_daemon.api.relay import Route
 from localspec_daemon.api.settings import settings
-from localspec_daemon.http.access import body
 from localspec_daemon.http.named import named
 from localspec_daemon.http.output import FrameStream, json_response
 from localspec_daemon.http.serve import SUPERVISOR
+from localspec_daemon.http.tokens import decoded
 from localspec_daemon.supervisor import memory_use
 from localspec_daemon.supervisor.adapted import current
 from localspec_daemon.supervisor.model import Model
@@ -199,8 +198,7 @@ async def unload(request: web.Request) -> web.Response:
 
 async def _named(request: web.Request) -> Model:
     supervisor = request.app[SUPERVISOR]
-    data = await body(request, supervisor.config.server.max_body_bytes)
-    wanted = named(request, decode(data, NamedModel).model)
+    wanted = named(request, (await decoded(request, NamedModel)).model)
     return await supervisor.model(wanted, aliases=False)
 
 

@@ -6,6 +6,7 @@ import asyncio
 import hashlib
 import re
 import time
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -16,14 +17,15 @@ from localspec.catalog import header
 from localspec.catalog.filenames import label
 from localspec.catalog.registry import Model as Entry
 from localspec.errors import NotServed, UnknownModel
-from localspec_daemon.api.bodies import decode
 from localspec_daemon.api.dialect import Dialect, Json
 from localspec_daemon.api.framing import LINES
 from localspec_daemon.api.ollama import OllamaReply, stamp
 from localspec_daemon.http.access import body, caller
+from localspec_daemon.http.body_limits import off_loop
 from localspec_daemon.http.named import named
 from localspec_daemon.http.output import FrameStream, json_response
 from localspec_daemon.http.serve import SUPERVISOR, text_handler
+from localspec_daemon.http.tokens import decoded
 from localspec_daemon.supervisor import memory_use
 from localspec_daemon.supervisor.keep_alive import requested_seconds
 from localspec_daemon.supervisor.supervisor import Supervisor
@@ -155,7 +157,9 @@ def ollama_handler(dialect: Dialect) -> Handler:
     async def handler(request: web.Request) -> web.StreamResponse:
         supervisor = request.app[SUPERVISOR]
         data = await body(request, supervisor.config.server.max_body_bytes)
-        asked = dialect.read(data, supervisor.config, caller(request))
+        asked = await off_loop(
+            partial(dialect.read, data, supervisor.config, caller(request)), data
+        )
         wished = requested_seconds(asked.body.keep_alive)
         if asked.generates and wished is None:
             return await answer(request)
@@ -176,8 +180,7 @@ def ollama_handler(dialect: Dialect) -> Handler:
 
 
 async def _named(request: web.Request) -> NamedRequest:
-    data = await body(request, request.app[SUPERVISOR].config.server.max_body_bytes)
-    asked = decode(data, NamedRequest)
+    asked = await decoded(request, NamedRequest)
     asked.model = named(request, asked.meant)
     return asked
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import aclosing
+from functools import partial
 
 from aiohttp import web
 
@@ -12,6 +13,7 @@ from localspec.wire.messages import Replayed
 from localspec_daemon.api import own
 from localspec_daemon.http import metrics
 from localspec_daemon.http.access import body, caller
+from localspec_daemon.http.body_limits import off_loop
 from localspec_daemon.http.named import named
 from localspec_daemon.http.output import json_response
 from localspec_daemon.http.serve import SUPERVISOR
@@ -21,7 +23,8 @@ async def replay(request: web.Request) -> web.Response:
     """POST /v1/replay: the target's and drafters' probabilities for a text."""
     supervisor = request.app[SUPERVISOR]
     data = await body(request, supervisor.config.server.max_body_bytes)
-    asked, wanted = own.replay(data, supervisor.config, caller(request))
+    read = partial(own.replay, data, supervisor.config, caller(request))
+    asked, wanted = await off_loop(read, data)
     found = await supervisor.model(named(request, asked.model), aliases=asked.aliases)
     async with supervisor.request(), aclosing(supervisor.generate(found, wanted)) as events:
         async for event in events:

@@ -62,9 +62,10 @@ async def _generate(request: web.Request, dialect: Dialect) -> web.StreamRespons
     config = supervisor.config
     data = await body(request, config.server.max_body_bytes)
     if config.upstream and dialect.endpoint:
-        wanted = relay.relayed_fields(data)
+        wanted = await off_loop(partial(relay.relayed_fields, data), data)
         if to := await supervisor.upstream_route(named(request, wanted.model)):
-            call = relay.Call(to, dialect.endpoint, relay.body(data, to.model))
+            sent = await off_loop(partial(relay.body, data, to.model), data)
+            call = relay.Call(to, dialect.endpoint, sent)
             return await _forward(request, call, streams=bool(wanted.stream))
     asked = await off_loop(partial(dialect.read, data, config, caller(request)), data)
     asked = replace(asked, model=named(request, asked.model) or "")

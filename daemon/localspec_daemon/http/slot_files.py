@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Literal, cast
 
 import msgspec
@@ -13,6 +14,7 @@ from localspec_daemon.api.bodies import decode, identity
 from localspec_daemon.api.dialect import Json
 from localspec_daemon.api.openai import slot_name
 from localspec_daemon.http.access import body, caller
+from localspec_daemon.http.body_limits import off_loop
 from localspec_daemon.http.named import named
 from localspec_daemon.http.output import json_response
 from localspec_daemon.http.serve import SUPERVISOR
@@ -31,7 +33,8 @@ async def slot(request: web.Request) -> web.Response:
     """POST /slots/{id}?action=save, restore or erase."""
     supervisor = request.app[SUPERVISOR]
     data = await body(request, supervisor.config.server.max_body_bytes)
-    asked = decode(data, SlotRequest) if data.strip() else SlotRequest()
+    read = partial(decode, data if data.strip() else b"{}", SlotRequest)
+    asked = await off_loop(read, data)
     action, given = request.query.get("action", ""), request.match_info["id"]
     if action not in ACTIONS:
         fix = f"Send one of {', '.join(ACTIONS)}."

@@ -14,12 +14,13 @@ from aiohttp import web
 from localspec.errors import DaemonError, RequestError
 from localspec.wire.messages import EndThoughts, Generate, QuestionAnswer
 from localspec.wire.questions import NOT_RUNNING
-from localspec_daemon.api.bodies import decode, identity
+from localspec_daemon.api.bodies import identity
 from localspec_daemon.api.types.llama_server import Controlled
-from localspec_daemon.http.access import body, caller
+from localspec_daemon.http.access import caller
 from localspec_daemon.http.output import json_response
 from localspec_daemon.http.route import Route, both
 from localspec_daemon.http.serve import SUPERVISOR
+from localspec_daemon.http.tokens import decoded
 from localspec_daemon.supervisor.model import Model
 from localspec_daemon.supervisor.resumption import Stream
 from localspec_daemon.supervisor.worker import Worker
@@ -36,8 +37,7 @@ class ControlRequest(msgspec.Struct):
 async def control(request: web.Request) -> web.Response:
     """POST /v1/chat/completions/control; all choices of the answer are meant."""
     supervisor = request.app[SUPERVISOR]
-    data = await body(request, supervisor.config.server.max_body_bytes)
-    asked = decode(data, ControlRequest)
+    asked = await decoded(request, ControlRequest)
     for name in ("id", "action"):
         if not getattr(asked, name):
             raise RequestError(f"{name} is missing.", param=name)

@@ -24,7 +24,7 @@ from localspec_daemon.http.serve import SUPERVISOR
 
 MAX_TOKENS = 1 << 20
 
-Body = TypeVar("Body", bound=msgspec.Struct)
+Body = TypeVar("Body")
 Read: TypeAlias = Callable[[bytes, Config, Caller], ParsedRequest]
 
 
