@@ -138,3 +138,32 @@ def test_an_adapter_for_another_model_is_a_sentence_and_mending_it_is_noticed(
             assert len(await tokens(it)) == 16
 
     asyncio.run(scene())
+
+
+def test_scales_and_keep_alive_outlive_the_worker_they_were_set_on(
+    harness: Any, daemon: Any
+) -> None:
+    """Until the daemon ends, or the model has other adapters; keep_alive 0 unloads once."""
+    one, other = (tiny.lora(harness.root / f"{seed}.gguf", seed=seed) for seed in (7, 8))
+    harness.configure(models={"adapters": {"alpha": {str(one): 1.0}}})
+
+    async def scene() -> None:
+        async with daemon(harness) as it:
+
+            async def scales() -> list[float]:
+                return [each["scale"] for each in await it.get("/lora-adapters")]
+
+            assert (await it.post("/lora-adapters", [{"id": 0, "scale": 0.25}]))[0] == 200
+            await it.post("/api/generate", {"model": "alpha", "keep_alive": "1h"})
+            await it.post("/v1/models/unload", {})
+            assert (await scales(), it.model().keep_alive_seconds) == ([0.25], 3600)
+            harness.configure(engine={"slots": 2})
+            await it.server.supervisor.reload(changed=True)
+            assert (await scales(), it.model().keep_alive_seconds) == ([0.25], 3600)
+            await it.post("/api/generate", {"model": "alpha", "keep_alive": 0})
+            assert (await scales(), it.model().keep_alive_seconds) == ([0.25], None)
+            harness.configure(models={"adapters": {"alpha": {str(other): 0.5}}})
+            await it.server.supervisor.reload(changed=True)
+            assert await scales() == [0.5]
+
+    asyncio.run(scene())

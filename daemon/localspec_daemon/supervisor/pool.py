@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 
 from localspec.config import Config
 from localspec.errors import Busy, OutOfMemory
@@ -38,12 +39,33 @@ LOOK_SECONDS = 1.0
 """How often a waiting load checks the free memory: other programs free some, too."""
 
 
+@dataclass(frozen=True, slots=True)
+class Chosen:
+    """The choices of requests for a model, which the next Model of that name takes over."""
+
+    adapters: list[str]
+    lora: dict[int, float] | None
+    keep_alive_seconds: float | None
+
+    @staticmethod
+    def of(model: Model) -> Chosen:
+        """The choices for this model; a `keep_alive` of 0 was for one unload alone."""
+        return Chosen(_adapters(model), model.lora, model.keep_alive_seconds or None)
+
+    def give(self, model: Model) -> None:
+        """Make them hold for this model; the scales only if it has the same adapters."""
+        model.keep_alive_seconds = self.keep_alive_seconds
+        if self.adapters == _adapters(model):
+            model.lora = self.lora
+
+
 class Pool:
     """Models, as many as fit into memory at once. Lives on the event loop's thread."""
 
     def __init__(self, config: Config, command: Sequence[str] = COMMAND) -> None:
         self.config = config
         self.models: dict[str, Model] = {}
+        self._chosen: dict[str, Chosen] = {}
         self.changed = Broadcast()
         self._retired: set[Model] = set()
         self._retiring: set[asyncio.Task[None]] = set()
@@ -61,6 +83,8 @@ class Pool:
             model = None
         if not model:
             model = self.models[load.model] = Model(load, files, self._services)
+            if chosen := self._chosen.get(load.model):
+                chosen.give(model)
         return model
 
     @property
@@ -78,6 +102,7 @@ class Pool:
         """Send no new requests to a model; it finishes those it has, then it is unloaded."""
         if self.models.get(model.name) is model:
             del self.models[model.name]
+            self._chosen[model.name] = Chosen.of(model)
         if model not in self._retired:
             _log.info("retire model=%s requests=%d", model.name, model.requests)
             self._retired.add(model)
@@ -216,6 +241,11 @@ class Pool:
 def _any(_: Memory) -> PlanScore:
     """The score for the first model: its worker plans for the memory that it finds."""
     return PlanScore(fits=True, draft=True, context=0, gpu_blocks=0, slots=0)
+
+
+def _adapters(model: Model) -> list[str]:
+    """The paths of its adapters, whose places in the list are their ids."""
+    return [each.path for each in model.load.adapters]
 
 
 def _same(one: Load, other: Load) -> bool:
