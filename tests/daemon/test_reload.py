@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 import tiny
+from serving import Stream
 
 
 def test_a_changed_configuration_takes_effect_and_a_broken_one_does_not(
@@ -219,5 +220,26 @@ def test_a_models_directory_that_cannot_be_read_is_said_and_survived(
             harness.models.unlink()
             away.rename(harness.models)
             assert (await it.ask("say hi"))[0] == 200
+
+    asyncio.run(scene())
+
+
+@pytest.mark.timeout(60)
+def test_a_stream_of_models_outlives_a_directory_that_cannot_be_read(
+    harness: Any, daemon: Any
+) -> None:
+    """It goes on at the first look at which the directory can be read again."""
+    away = harness.root / "away"
+    harness.models.rename(away)
+    harness.models.symlink_to(harness.models)
+
+    async def scene() -> None:
+        async with daemon(harness) as it, it.http.get("/models/sse") as response:
+            stream = Stream(response)
+            await stream.next(": models")
+            assert (await it.ask("say hi"))[0] == 400
+            harness.models.unlink()
+            away.rename(harness.models)
+            assert "alpha" in await stream.next("data: ")
 
     asyncio.run(scene())

@@ -12,7 +12,7 @@ from aiohttp import web
 
 from localspec.catalog import header
 from localspec.catalog.registry import Model as Entry
-from localspec.errors import Busy
+from localspec.errors import Busy, ConfigError
 from localspec.wire.messages import Ready
 from localspec_daemon.api.dialect import Json
 from localspec_daemon.api.framing import UNENDING_EVENTS
@@ -166,7 +166,10 @@ async def changes(request: web.Request) -> web.StreamResponse:
     sent: dict[str, Json] = {}
     await stream.comment("models")
     while True:
-        for entry in await supervisor.entries():
+        entries: list[Entry] = []
+        with contextlib.suppress(ConfigError):  # the directory may be readable at the next look
+            entries = await supervisor.entries()
+        for entry in entries:
             status = _status(supervisor, entry)
             if sent.get(entry.name) != status:
                 sent[entry.name] = status
