@@ -63,12 +63,7 @@ class Model:
     pool makes a new Model and retires this one, which finishes its requests.
     """
 
-    def __init__(
-        self,
-        load: Load,
-        files: Files,
-        services: PoolServices,
-    ) -> None:
+    def __init__(self, load: Load, files: Files, services: PoolServices) -> None:
         self.load = load
         self.files = files
         self.crashes = CrashHistory()
@@ -361,8 +356,9 @@ class Model:
         if worker:
             exit_ = await worker.quit()
             _log.info("unloaded model=%s goodbye=%s", self.name, exit_.goodbye)
-        self.resident = False
-        self._leaving = None
+        if self._leaving is asyncio.current_task():  # else a later `unload` goes on
+            self.resident = False
+            self._leaving = None
         self._changed.notify_all()
 
     async def _change_plan(self, worker: Worker, exit_: Exit) -> bool:
