@@ -160,10 +160,14 @@ def test_fewer_slots_are_taken_rather_than_waited_for() -> None:
 
 
 def test_a_load_is_waited_for_before_anything_is_decided() -> None:
-    """A load's size is unknown until it ends; the wait is bounded."""
-    moving = resident("next", 0, state="loading")
-    assert decide(newcomer(10), [moving], {"CPU": TOTAL}, 0.0) == Wait("next is loading")
-    assert isinstance(decide(newcomer(10), [moving], {"CPU": TOTAL}, MAX_WAIT_SECONDS), Refuse)
+    """A load's size is unknown until it ends; only the wait for an unload is bounded here."""
+    loads, leaves = (resident("next", 0, state=state) for state in ("loading", "leaving"))
+    for seconds in (0.0, MAX_WAIT_SECONDS):
+        for moving in ([loads], [loads, leaves]):
+            verdict = decide(newcomer(10), moving, {"CPU": TOTAL}, seconds)
+            assert verdict == Wait("next is loading", counts=False)
+    assert decide(newcomer(10), [leaves], {"CPU": TOTAL}, 0.0) == Wait("next is leaving")
+    assert isinstance(decide(newcomer(10), [leaves], {"CPU": TOTAL}, MAX_WAIT_SECONDS), Refuse)
 
 
 def test_a_remote_is_shared_with_nobody() -> None:

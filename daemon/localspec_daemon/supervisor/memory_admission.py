@@ -71,11 +71,13 @@ class Admit(NamedTuple):
 class Wait(NamedTuple):
     """The verdict that a model has to wait.
 
-    The models in `retire` finish their requests, get no new ones, and are unloaded.
+    The models in `retire` finish their requests, get no new ones, and are unloaded. `counts`:
+    whether the time counts towards MAX_WAIT_SECONDS.
     """
 
     why: str
     retire: tuple[Resident, ...] = ()
+    counts: bool = True
 
 
 class Refuse(NamedTuple):
@@ -102,7 +104,7 @@ def decide(
         loading: The model that wants memory.
         residents: The models that hold memory.
         total: The memory that all of them may hold together.
-        waited_seconds: How long it has waited.
+        waited_seconds: How long it has waited, as far as that counts.
         bounded: Whether `total` was configured. If not, a model that does not fit may try to load
             while no other holds memory.
     """
@@ -110,7 +112,10 @@ def decide(
     if moving := [each for each in residents if each.state in {"loading", "leaving"}]:
         # How much memory a load takes, or an unload frees, is known only afterwards.
         why = f"{moving[0].name} is {moving[0].state}"
-        return Refuse(_late(loading, residents, total, why), forever=False) if over else Wait(why)
+        # A load may take longer, and its watchdog bounds it; both models may fit once it is done.
+        counts = all(each.state == "leaving" for each in moving)
+        late = _late(loading, residents, total, why)
+        return Refuse(late, forever=False) if over and counts else Wait(why, counts=counts)
     best = loading.score(total)
     if not best.fits and (residents or bounded):
         return Refuse(_too_large(loading, residents, total), forever=True)

@@ -162,24 +162,26 @@ class Pool:
         """Wait until it may load, and return its bytes of host memory. Raises OutOfMemory, Busy."""
         async with self._room:  # newcomers are admitted in their order of arrival
             clock = asyncio.get_running_loop().time
-            came: float = clock()
+            waited_seconds = 0.0
             demand: Demand | None = None
             while True:
                 if not demand and (self._knows(loading) or self.config.server.memory_bytes):
                     demand = await asyncio.to_thread(Demand.read, loading.load)
                 others = self._residents(loading)
-                match self._verdict(loading, demand, others, clock() - came):
+                match self._verdict(loading, demand, others, waited_seconds):
                     case Admit(leave, room):
                         if await self._displace([others[each.key] for each in leave], loading):
                             loading.resident = True
                             return room["CPU"]
-                    case Wait(why, retire):
+                    case Wait(why, retire, counts):
+                        began = clock()
                         loading.progressed(Progress("room", 0, f"waiting for memory: {why}"))
                         for each in retire:
                             self.retire(others[each.key])
                         with contextlib.suppress(TimeoutError):
                             async with asyncio.timeout(LOOK_SECONDS):
                                 await self.changed.wait()
+                        waited_seconds += clock() - began if counts else 0.0
                     case Refuse(why, forever=True):
                         raise OutOfMemory(why, fix="Take a smaller model or quantization.")
                     case Refuse(why):
