@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import Any
 
 import msgspec
@@ -59,15 +61,22 @@ class FrameStream:
 
     async def end(self) -> web.StreamResponse:
         """End the response."""
-        await self.response.write_eof()
+        async with self._bounded():
+            await self.response.write_eof()
         return self.response
 
     async def _write(self, data: bytes) -> None:
+        async with self._bounded():
+            if not self.begun:
+                await self.response.prepare(self._request)
+            await self.response.write(data)
+
+    @asynccontextmanager
+    async def _bounded(self) -> AsyncIterator[None]:
+        """Bounds the time that the client may take to read."""
         try:
             async with asyncio.timeout(STALLED_SECONDS):
-                if not self.begun:
-                    await self.response.prepare(self._request)
-                await self.response.write(data)
+                yield
         except TimeoutError as error:
             if self._request.transport:
                 self._request.transport.abort()
