@@ -52,6 +52,8 @@ MAX_SESSION_CHARS = 128
 _BODY: web.RequestKey[bytes] = web.RequestKey("body", bytes)
 CLIENT: web.RequestKey[str] = web.RequestKey("client", str)
 """The principal of a request, for caches and statistics: from the kernel or the token."""
+KNOWN: web.RequestKey[bool] = web.RequestKey("known", bool)
+"""Whether the caller is the user's own; on paths that need no token it may be anybody."""
 
 
 class Unauthorized(Forbidden):
@@ -97,12 +99,13 @@ def access_control(
             raise RequestError("This is not valid HTTP/1.1.")
         request[PRIVATE] = own or on_socket
         request[CLIENT] = f"uid:{os.getuid()}" if on_socket else "token"
+        request[KNOWN] = on_socket or own or _has_token(request.headers, token_hash)
         if not on_socket:
             check_host(request.headers, *(sock.getsockname()[:2] if sock else ("", 0)))
             if _preflight(request):
                 return web.Response(status=204)
             if own or not _opens(request, visits=visits):
-                if not own:
+                if not request[KNOWN]:
                     check_token(request.headers, token_hash)
                 if isinstance(request.protocol, HttpConnection):
                     request.protocol.admit()
@@ -161,13 +164,18 @@ def check_host(headers: Headers, address: str, port: int) -> None:
         )
 
 
-def check_token(headers: Headers, token_hash: bytes | None) -> None:
-    """Raises Unauthorized unless Authorization or X-Api-Key carries the secret."""
+def _has_token(headers: Headers, token_hash: bytes | None) -> bool:
+    """Whether Authorization or X-Api-Key carries the secret, and neither another one."""
     schemes = (value.partition(" ") for value in headers.getall("Authorization", []))
     given = [secret for scheme, _, secret in schemes if scheme.lower() == "bearer"]
     given += headers.getall("X-Api-Key", [])
     right = [token_hash is not None and _matches(secret, token_hash) for secret in given]
-    if not right or not all(right):
+    return bool(right) and all(right)
+
+
+def check_token(headers: Headers, token_hash: bytes | None) -> None:
+    """Raises Unauthorized without the token."""
+    if not _has_token(headers, token_hash):
         raise Unauthorized(
             "TCP callers need the token.",
             fix="Send Authorization: Bearer, or X-Api-Key, with the content of the file `token` in "

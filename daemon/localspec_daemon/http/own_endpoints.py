@@ -12,7 +12,7 @@ from localspec.prefixes import overview as prefixes
 from localspec.wire.messages import Replayed
 from localspec_daemon.api import own
 from localspec_daemon.http import metrics
-from localspec_daemon.http.access import body, caller
+from localspec_daemon.http.access import KNOWN, body, caller
 from localspec_daemon.http.body_limits import off_loop
 from localspec_daemon.http.named import named
 from localspec_daemon.http.output import json_response
@@ -53,7 +53,7 @@ async def clear_cache(request: web.Request) -> web.Response:
 
 async def health(request: web.Request) -> web.Response:
     """GET /health: whether requests make progress, not whether a port answers."""
-    unhealthy_reason = request.app[SUPERVISOR].unhealthy_reason()
+    unhealthy_reason = request.app[SUPERVISOR].unhealthy_reason(known=request[KNOWN])
     if not unhealthy_reason:
         return json_response({"status": "ok"})
     fields = {"code": 503, "message": unhealthy_reason, "type": "unavailable_error"}

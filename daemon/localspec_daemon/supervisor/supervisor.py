@@ -228,17 +228,22 @@ class Supervisor:
             upstreams=of_upstreams(config),
         )
 
-    def unhealthy_reason(self) -> str | None:
-        """Why health is not ok; None while requests are served."""
+    def unhealthy_reason(self, *, known: bool) -> str | None:
+        """Why health is not ok; None while requests are served.
+
+        Only `known` callers are told the models' names and errors.
+        """
         if self.draining:
             return "Shutting down"
         for model in self.pool.models.values():
             if model.worker and model.worker.watchdog.stalled:
-                return f"{model.name} makes no progress"
+                return f"{model.name if known else 'A model'} makes no progress"
         default = self.pool.models.get(self.config.models.default)
         if default and default.state == "loading":
             return "Loading model"
         if default and default.state == "failed":
+            if not known:
+                return "The default model cannot be loaded"
             return default.error.message if default.error else f"{default.name} keeps crashing"
         return None
 
