@@ -17,7 +17,7 @@ from localspec.catalog.memory import show_bytes
 from localspec.catalog.origins import Origin
 from localspec.catalog.pull import pull
 from localspec.catalog.reference import Reference
-from localspec.catalog.transfer import NoAnswer, Report, Step, building
+from localspec.catalog.transfer import NoAnswer, Report, Step, building, remains
 from localspec.catalog.variants import TARGET_ORDER, Choice, File, Variant
 from localspec.errors import BadGGUF, ModelError, PullError
 
@@ -144,8 +144,8 @@ def _fetch_projector(listed: File, origin: Origin, model: Path, report: Report) 
 def discard(path: Path) -> None:
     """Delete the file fetched to `path`, its projector, its partial file, parts and origin."""
     for each in (path, projectors.beside(path)):
-        each.unlink(missing_ok=True)
-        each.with_name(f"{each.name}.partial").unlink(missing_ok=True)
+        for file in (each, *remains(each)):
+            file.unlink(missing_ok=True)
     shutil.rmtree(_workplace(path), ignore_errors=True)
     origins.remember(path.parent, path.name, None)
 

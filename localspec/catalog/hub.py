@@ -21,7 +21,7 @@ import msgspec
 
 from localspec.catalog import hub_cache
 from localspec.catalog.entries import HubFile
-from localspec.catalog.transfer import CHUNK_BYTES, NoAnswer, Partial
+from localspec.catalog.transfer import CHUNK_BYTES, NoAnswer, Partial, Version
 
 DEFAULT_ENDPOINT = "https://huggingface.co"
 PATIENCE_SECONDS: Final = 6.0  # DNS, connection, TLS and the listing together
@@ -47,6 +47,7 @@ def fetch(source: HubFile, partial: Partial, *, patience_seconds: float = PATIEN
 
 def fetch_url(url: str, partial: Partial) -> None:
     """Append the missing bytes from a URL of any server. Raises NoAnswer, DiskFull."""
+    partial.keep_only(url)
     while partial.missing_bytes:
         before = partial.num_bytes
         reason = _append(url, partial)
@@ -154,19 +155,38 @@ def _listed_sha256(listing: bytes, file: str) -> str | None:
 
 def _append(url: str, partial: Partial) -> str:
     """Append from one connection; returns why it ended."""
-    start = partial.num_bytes
+    start, validator = partial.num_bytes, partial.version.validator
+    headers = {"Range": f"bytes={start}-"} if start else {}
+    if start and validator:
+        headers["If-Range"] = validator  # a file that has changed is sent from its first byte
     try:
-        with _open(url, STALL_SECONDS, {"Range": f"bytes={start}-"} if start else {}) as response:
-            if start and not _continues(response, start):
+        with _open(url, STALL_SECONDS, headers) as response:
+            other = start > 0 and not _continues(response, start, validator)
+            if other:
                 partial.restart()
-            while chunk := response.read1(CHUNK_BYTES):
-                partial.append(chunk)
+            if not other or response.status != HTTPStatus.PARTIAL_CONTENT:
+                return _receive(url, response, partial)
+        return _append(url, partial)  # the part of another file; now from its first byte
     except urllib.error.HTTPError as error:
         error.close()
         return f"it answered {error.code} {error.reason}{_hint(error.code)}"
     except _LOST as error:
         return f"the connection was lost after {partial.num_bytes} bytes: {_reason(error)}"
+
+
+def _receive(url: str, response: Any, partial: Partial) -> str:
+    if not partial.num_bytes:
+        partial.begin(Version(url, _validator(response)))
+    while chunk := response.read1(CHUNK_BYTES):
+        partial.append(chunk)
     return f"the file ended after {partial.num_bytes} bytes"
+
+
+def _validator(response: Any) -> str:
+    """The strong ETag of a response, else its date; "" if it has neither."""
+    tag = str(response.headers.get("ETag") or "").strip()
+    strong = tag if tag.startswith('"') else ""  # a weak one is the same for other bytes
+    return strong or str(response.headers.get("Last-Modified") or "").strip()
 
 
 def _hint(status: int) -> str:
@@ -177,9 +197,10 @@ def _hint(status: int) -> str:
     return "; set HF_TOKEN"
 
 
-def _continues(response: Any, start: int) -> bool:
+def _continues(response: Any, start: int, validator: str) -> bool:
     begins = str(response.headers.get("Content-Range", "")).startswith(f"bytes {start}-")
-    return response.status == HTTPStatus.PARTIAL_CONTENT and begins
+    same = not validator or _validator(response) in {"", validator}  # not all know If-Range
+    return response.status == HTTPStatus.PARTIAL_CONTENT and begins and same
 
 
 def _open(

@@ -164,7 +164,7 @@ def _deliver(source: Source, destination: Path, partial: Partial) -> None:
 
 
 def _fetch(source: Source, partial: Partial) -> None:
-    if not partial.missing_bytes:
+    if not partial.missing_bytes and partial.entry.sha256:
         return
     match source:
         case HubFile():

@@ -1,8 +1,9 @@
 """A file being fetched: `<file>.partial`, its progress reports and its errors.
 
 A partial file is always a prefix of the whole file, whichever source sent it, so any source can
-continue where another stopped. The file is also its own lock: a process that extends it holds an
-flock on it.
+continue where another stopped. Of a file whose SHA-256 is not known, `<file>.partial.json` says
+which version its bytes are of; only that one is continued. The file is also its own lock: a process
+that extends it holds an flock on it.
 """
 
 from __future__ import annotations
@@ -55,6 +56,19 @@ class NoAnswer(Exception):
     """A source could not deliver; the message says why, and the next source is tried."""
 
 
+class Version(msgspec.Struct, frozen=True):
+    """A URL, and the strong ETag or date by which its server knows the file; "" if it has none."""
+
+    url: str = ""
+    validator: str = ""
+
+
+def remains(destination: Path) -> tuple[Path, Path]:
+    """The files that an interrupted fetch of a file may leave: its bytes, and their version."""
+    name = f"{destination.name}.partial"
+    return destination.with_name(name), destination.with_name(f"{name}.json")
+
+
 class Partial:
     """The prefix of `entry.file` that is here already. For one owner and one thread at a time."""
 
@@ -70,6 +84,8 @@ class Partial:
         self.path = path
         self.num_bytes = 0
         self.source = ""
+        self.version = Version()
+        self._record = path.with_name(f"{path.name}.json")
         self._reported = 0
         self._file = os.fdopen(handle, "r+b")
         self._digest = hashlib.sha256()
@@ -84,13 +100,43 @@ class Partial:
     def resume(self) -> None:
         """Hash the bytes that an earlier pull left."""
         left = os.fstat(self._file.fileno()).st_size
-        if left > self.entry.size_bytes:
+        if self.entry.sha256:
+            self._record.unlink(missing_ok=True)  # other sources may continue it now
+        else:
+            self.version = self._recorded()
+        if left > self.entry.size_bytes or not (self.entry.sha256 or self.version.validator):
             self.restart()
         self._file.seek(0)
         while chunk := self._file.read(CHUNK_BYTES):
             self._digest.update(chunk)
             self.num_bytes += len(chunk)
             self._report_progress("verifying")
+
+    def begin(self, version: Version) -> None:
+        """Take note of the version that the first byte is of, for a file without SHA-256.
+
+        Raises DiskFull, PullError.
+        """
+        if self.entry.sha256:
+            return
+        self.version = version
+        if not version.validator:
+            return  # only this process can continue it
+        try:
+            os.fsync(self._file.fileno())  # the bytes of another version are gone before
+            paths.write_atomically(self._record, msgspec.json.encode(version))
+        except OSError as error:
+            raise disk_error(error, self.path, self.missing_bytes) from error
+
+    def keep_only(self, url: str) -> None:
+        """Discard the bytes of a file without SHA-256 if they came from another URL."""
+        if self.num_bytes and not self.entry.sha256 and self.version.url != url:
+            self.restart()
+
+    def _recorded(self) -> Version:
+        with contextlib.suppress(OSError, msgspec.DecodeError):
+            return msgspec.json.decode(paths.read_regular(self._record), type=Version)
+        return Version()
 
     def append(self, chunk: bytes) -> None:
         """Add the next bytes of the file. Raises NoAnswer when there are too many, DiskFull."""
@@ -112,6 +158,8 @@ class Partial:
         """Discard all bytes, which are not those of the wanted file."""
         self._file.seek(0)
         self._file.truncate()
+        self._record.unlink(missing_ok=True)
+        self.version = Version()
         self._digest = hashlib.sha256()
         self.num_bytes = self._reported = 0
 
@@ -136,6 +184,7 @@ class Partial:
             raise disk_error(error, self.path, self.missing_bytes) from error
         self._before_naming()
         self.path.replace(destination)
+        self._record.unlink(missing_ok=True)
 
     def close(self) -> None:
         """Keep the bytes for the next pull; an empty partial is removed."""
@@ -143,6 +192,7 @@ class Partial:
             self._file.flush()
         left = os.fstat(self._file.fileno())
         if left.st_nlink and not left.st_size:
+            self._record.unlink(missing_ok=True)
             self.path.unlink(missing_ok=True)
         with contextlib.suppress(OSError):
             self._file.close()
@@ -162,7 +212,7 @@ def open_partial(
     before_naming: Callable[[], None] = lambda: None,
 ) -> Iterator[Partial]:
     """The partial file of `destination`, locked; waits while another process extends it."""
-    path = destination.with_name(destination.name + ".partial")
+    path, _ = remains(destination)
 
     def wait() -> None:
         report(Step(entry.name, "waiting", detail="another pull of this file is running"))

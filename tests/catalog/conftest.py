@@ -41,7 +41,9 @@ class Hub:
     Each of `repos` has all files; a gated one requires a token. `architecture` is the header's, as
     the Hub lists it, and `length` the Content-Length of HEAD for any file. The connection ends
     after `cut_after` bytes of a body, `cuts` times. With `hold` set, a file's response stops in the
-    middle until the event is set. `ranges` are the Range headers received. Unknown paths give 404.
+    middle until the event is set. `ranges` are the Range headers received, and `sent` the statuses of
+    the files sent. Unknown paths give 404. `validators` are headers of every file, such as an ETag;
+    If-Range is compared with them unless `ignores_if_range`.
     """
 
     endpoint: str = ""
@@ -60,6 +62,9 @@ class Hub:
     length: str | None = None
     repos: list[str] = field(default_factory=lambda: [REPO])
     ranges: list[str | None] = field(default_factory=list)
+    sent: list[int] = field(default_factory=list)
+    validators: dict[str, str] = field(default_factory=dict)
+    ignores_if_range: bool = False
     tokens: list[tuple[str, str | None]] = field(default_factory=list)
 
     def listing(self) -> bytes:
@@ -128,13 +133,16 @@ class _Answers(BaseHTTPRequestHandler):
         if data is None:
             self._send(404, b"")
             return
-        wanted = self.headers.get("Range")
-        if wanted is None or hub.ignores_ranges:
-            self._send(200, data)
+        wanted, known = self.headers.get("Range"), self.headers.get("If-Range")
+        changed = known is not None and known not in hub.validators.values()
+        if wanted is None or hub.ignores_ranges or (changed and not hub.ignores_if_range):
+            hub.sent.append(200)
+            self._send(200, data, hub.validators)
             return
+        hub.sent.append(206)
         start = int(wanted.removeprefix("bytes=").removesuffix("-"))
         span = f"bytes {start}-{len(data) - 1}/{len(data)}"
-        self._send(206, data[start:], {"Content-Range": span})
+        self._send(206, data[start:], {"Content-Range": span, **hub.validators})
 
     def do_HEAD(self) -> None:
         data = self.hub.files.get(self.path.rpartition("/")[2])
