@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import shutil
+import stat
 from collections.abc import Callable
 from pathlib import Path
 
 from localspec import paths
-from localspec.catalog import hub, hub_cache, verified, wheels
+from localspec.catalog import hub, hub_cache, transfer, verified, wheels
 from localspec.catalog.entries import Address, Entry, HubFile, Source, Wheels
 from localspec.catalog.memory import show_bytes
 from localspec.catalog.transfer import NoAnswer, Partial, Report, Step, open_partial
@@ -33,7 +34,8 @@ def pull(
     try:
         paths.make_directory(directory, paths.MODELS_MODE)
         paths.sweep(directory)
-        if not destination.exists():
+        left = any(path.exists() for path in transfer.remains(destination))
+        if left or not destination.exists():
             _fetch_once(entry, destination, on_progress, before_naming)
         if not verified.holds(destination, entry.sha256):
             _check_present(entry, destination, on_progress)
@@ -47,7 +49,8 @@ def _fetch_once(
     entry: Entry, destination: Path, on_progress: Report, before_naming: Callable[[], None]
 ) -> None:
     with open_partial(entry, destination, on_progress, before_naming) as partial:
-        if destination.exists():  # another pull has finished while this one waited
+        if destination.exists():  # another pull has finished, or was killed just before its end
+            partial.restart()
             return
         if _shared(entry, destination, on_progress, before_naming):
             partial.restart()
@@ -63,15 +66,23 @@ def _shared(
 ) -> bool:
     """Reuse a file that another program of the Hub has fetched; whether `destination` has it now.
 
-    On the same disk both names share its bytes; from another disk it is copied.
+    On the same disk both names share its bytes; from another disk it is copied. A file that others
+    can write is not shared.
     """
     repositories = [source.repo for source in entry.source if isinstance(source, HubFile)]
     found = (hub_cache.blob(name, entry.sha256, entry.size_bytes) for name in repositories)
-    if (kept := next(filter(None, found), None)) is None or paths.other_writers(kept.stat()):
+    if (kept := next(filter(None, found), None)) is None:
         return False
-    copying = Step(entry.name, "copying", 0, entry.size_bytes, "the Hub's cache")
+
+    def copying(done: int) -> None:
+        on_progress(Step(entry.name, "copying", done, entry.size_bytes, "the Hub's cache"))
+
     with contextlib.suppress(OSError), paths.beside(destination) as taken:
-        _link_or_copy(kept, taken, lambda: on_progress(copying))
+        _link_or_copy(kept, taken, copying)
+        # The name may have been another file's by the time it was linked.
+        status = taken.lstat()
+        if not stat.S_ISREG(status.st_mode) or paths.other_writers(status):
+            return False
         if _digest(entry, taken, on_progress) == entry.sha256:
             before_naming()
             taken.replace(destination)
@@ -79,16 +90,14 @@ def _shared(
     return False  # then it is fetched, or fetching says what is wrong
 
 
-def _link_or_copy(kept: Path, taken: Path, copying: Callable[[], None]) -> None:
+def _link_or_copy(kept: Path, taken: Path, copying: Callable[[int], None]) -> None:
     """Give a file another name, or copy it if it is on another disk. Raises OSError."""
     try:
         taken.hardlink_to(kept)
     except OSError:
         if shutil.disk_usage(taken.parent).free < kept.stat().st_size:
             raise
-        copying()
-        shutil.copyfile(kept, taken)
-        taken.chmod(paths.MODEL_MODE)
+        transfer.copy(kept, taken, copying)
 
 
 def _digest(entry: Entry, path: Path, on_progress: Report) -> str:

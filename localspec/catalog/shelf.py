@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import shutil
 import stat
 from collections.abc import Sequence
@@ -19,10 +18,11 @@ from localspec.catalog import (
     origins,
     pairing,
     projectors,
+    transfer,
 )
 from localspec.catalog.memory import show_bytes
 from localspec.catalog.registry import Model, Registry
-from localspec.catalog.transfer import CHUNK_BYTES, Report, Step, disk_error
+from localspec.catalog.transfer import Report, Step, disk_error
 from localspec.errors import BadGGUF, DiskFull, LocalSpecError, ModelError, PullError, UnknownModel
 
 
@@ -82,11 +82,12 @@ def remove(name: str, directory: Path) -> int:
     entry = entries.load().get(model.name) if model.from_catalog else None
     candidates = [directory / model.file] if model.file else []
     if entry is not None:
-        candidates += [directory / entry.file, directory / f"{entry.file}.partial"]
+        candidates.append(directory / entry.file)
         candidates += (directory / entry.workplace).glob("*")
     if model.file:
         candidates.append(projectors.beside(directory / model.file))
         candidates += head_files.places(directory, Path(model.file).stem)
+    candidates += [left for path in candidates for left in transfer.remains(path)]
     present = [path for path in dict.fromkeys(candidates) if path.is_symlink() or path.exists()]
     if not present:
         raise UnknownModel(f'Model "{model.name}" is not on this machine.')
@@ -158,18 +159,15 @@ def _copy(source: Path, destination: Path, on_progress: Report) -> None:
     total = source.stat().st_size
     _check_room(source.name, total, destination.parent)
     done = 0
+
+    def copied(count: int) -> None:
+        nonlocal done
+        done = count
+        on_progress(Step(destination.stem, "copying", done, total))
+
     try:
         with paths.beside(destination) as temporary:
-            with (
-                source.open("rb") as reading,
-                os.fdopen(paths.create(temporary, paths.MODEL_MODE), "wb") as writing,
-            ):
-                while chunk := reading.read(CHUNK_BYTES):
-                    writing.write(chunk)
-                    done += len(chunk)
-                    on_progress(Step(destination.stem, "copying", done, total))
-                writing.flush()
-                os.fsync(writing.fileno())
+            transfer.copy(source, temporary, copied)
             header.parse(temporary)
             temporary.rename(destination)
     except OSError as error:

@@ -242,6 +242,24 @@ def _open_locked(path: Path, wait: Callable[[], None]) -> int:
         os.close(handle)
 
 
+def copy(source: Path, destination: Path, on_bytes: Callable[[int], None]) -> None:
+    """Copy a file to a new name, until the copy is on the disk. Raises OSError.
+
+    `on_bytes` is called with the bytes written so far.
+    """
+    done = 0
+    with (
+        paths.open_regular(source) as reading,
+        os.fdopen(paths.create(destination, paths.MODEL_MODE), "wb") as writing,
+    ):
+        while chunk := reading.read(CHUNK_BYTES):
+            writing.write(chunk)
+            done += len(chunk)
+            on_bytes(done)
+        writing.flush()
+        os.fsync(writing.fileno())
+
+
 def disk_error(error: OSError, path: Path, missing_bytes: int) -> PullError:
     """The PullError for an OSError while writing `path`."""
     if error.errno not in {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}:

@@ -41,9 +41,9 @@ class Hub:
     Each of `repos` has all files; a gated one requires a token. `architecture` is the header's, as
     the Hub lists it, and `length` the Content-Length of HEAD for any file. The connection ends
     after `cut_after` bytes of a body, `cuts` times. With `hold` set, a file's response stops in the
-    middle until the event is set. `ranges` are the Range headers received, and `sent` the statuses of
-    the files sent. Unknown paths give 404. `validators` are headers of every file, such as an ETag;
-    If-Range is compared with them unless `ignores_if_range`.
+    middle until the event is set. `ranges` are the Range headers received, and `sent` the statuses
+    of the files sent. Unknown paths give 404. `validators` are headers of every file, such as an
+    ETag; If-Range is compared with them unless `ignores_if_range`.
     """
 
     endpoint: str = ""

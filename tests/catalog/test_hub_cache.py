@@ -15,6 +15,7 @@ from catalog.conftest import Steps
 from localspec.catalog import hub_cache
 from localspec.catalog.entries import Entry, HubFile
 from localspec.catalog.pull import pull
+from localspec.catalog.transfer import remains
 
 
 @pytest.fixture(autouse=True)
@@ -141,6 +142,19 @@ def test_a_pull_that_was_interrupted_takes_what_another_program_has_fetched(
     keep(unmoved / "hub", entry, data)
     assert pull(entry, models, steps).read_bytes() == data
     assert list(models.glob("*.partial")) == []
+    assert hub.tokens == []
+
+
+def test_a_pull_that_was_killed_after_it_took_a_file_leaves_nothing(
+    hub: Any, entry: Entry, tmp_path: Path, steps: Any
+) -> None:
+    """The file has its name, and what an earlier pull had fetched of it is still there."""
+    data = hub.files[entry.file]
+    (tmp_path / entry.file).write_bytes(data)
+    for left in remains(tmp_path / entry.file):
+        left.write_bytes(data[:1000])
+    assert pull(entry, tmp_path, steps).read_bytes() == data
+    assert sorted(each.name for each in tmp_path.iterdir()) == [".verified.json", entry.file]
     assert hub.tokens == []
 
 
