@@ -9,15 +9,15 @@ from pathlib import Path
 
 import msgspec
 
-from localspec import paths
 from localspec.catalog import filenames, header, hub, origins, projectors, repository, variants
 from localspec.catalog.entries import Address, Entry, HubFile, Source
 from localspec.catalog.joining import join
+from localspec.catalog.locks import building
 from localspec.catalog.memory import show_bytes
 from localspec.catalog.origins import Origin
 from localspec.catalog.pull import pull
 from localspec.catalog.reference import Reference
-from localspec.catalog.transfer import NoAnswer, Report, Step, building, remains
+from localspec.catalog.transfer import NoAnswer, Report, Step, remains
 from localspec.catalog.variants import TARGET_ORDER, Choice, File, Variant
 from localspec.errors import BadGGUF, ModelError, PullError
 
@@ -109,11 +109,8 @@ def fetch(found: Found, directory: Path, report: Report, name: str | None = None
     path = directory / f"{name}.gguf"
     known = origins.read(directory).get(path.name)
     begun = msgspec.structs.replace(found.origin, unfinished=True)
-    if path.exists() and known not in {found.origin, begun}:
-        raise ModelError(
-            f"{path.name} is already here, and from somewhere else.",
-            fix="Give this one another name: --name NAME",
-        )
+    if path.exists():
+        _refuse_other(path, begun)
     if not path.exists() or known == begun:
         try:
             _fetch(found.choice.variant, begun, path, report)
@@ -124,6 +121,16 @@ def fetch(found: Found, directory: Path, report: Report, name: str | None = None
     if found.projector is not None:
         _fetch_projector(found.projector, found.origin, path, report)
     return path
+
+
+def _refuse_other(path: Path, begun: Origin) -> None:
+    """Raise ModelError if the model that is here is from elsewhere."""
+    known = origins.read(path.parent).get(path.name)
+    if known is None or msgspec.structs.replace(known, unfinished=True) != begun:
+        raise ModelError(
+            f"{path.name} is already here, and from somewhere else.",
+            fix="Give this one another name: --name NAME",
+        )
 
 
 def finish(found: Found, path: Path) -> None:
@@ -165,22 +172,23 @@ def _fetch(variant: Variant, origin: Origin, path: Path, report: Report) -> None
         pull(_entry(path.stem, path.name, variant.files[0], origin), path.parent, report, record)
         return
     workplace = _workplace(path)
-    if path.exists():
-        shutil.rmtree(workplace, ignore_errors=True)
-        return
-    paths.make_directory(workplace)
     with building(workplace, lambda: report(Step(path.stem, "waiting"))):
-        parts = [
-            pull(_entry(path.stem, Path(file.path).name, file, origin), workplace, report)
-            for file in variant.files
-        ]
-        record()
-        join(
-            parts,
-            path,
-            lambda done: report(Step(path.stem, "copying", done, variant.size_bytes, "joining")),
-        )
-    shutil.rmtree(workplace, ignore_errors=True)
+        if path.exists():  # another pull has finished while this one waited
+            _refuse_other(path, origin)
+        else:
+            parts = [
+                pull(_entry(path.stem, Path(file.path).name, file, origin), workplace, report)
+                for file in variant.files
+            ]
+            record()
+            join(
+                parts,
+                path,
+                lambda done: report(
+                    Step(path.stem, "copying", done, variant.size_bytes, "joining")
+                ),
+            )
+        shutil.rmtree(workplace, ignore_errors=True)
 
 
 def _entry(name: str, file: str, listed: File, origin: Origin) -> Entry:

@@ -8,10 +8,11 @@ from pathlib import Path
 from localspec import paths
 from localspec.catalog import entries, header, verified
 from localspec.catalog.entries import Entry
+from localspec.catalog.locks import building
 from localspec.catalog.pull import pull
 from localspec.catalog.quantize import Quantized, quantize
 from localspec.catalog.registry import Registry, Resolved
-from localspec.catalog.transfer import Report, Step, building
+from localspec.catalog.transfer import Report, Step
 from localspec.errors import LocalSpecError, ModelError
 
 _WITHOUT_KERNELS = frozenset({"F32", "F16", "BF16", "Q4_1", "Q5_0", "Q5_1"})

@@ -59,7 +59,7 @@ def quantize(  # noqa: PLR0913 - six facts of one job, all but two of them by na
     """Write `source` with every matrix as `kind` to `destination`, replacing it when complete.
 
     The new file has passed the header checks of any model and has the same tokens. The caller holds
-    `transfer.building`. Raises BadGGUF, ModelError, EngineError, DiskFull, PullError.
+    `locks.building`. Raises BadGGUF, ModelError, EngineError, DiskFull, PullError.
     """
     before = header.read(source)
     expected_bytes = _expected_bytes(before, kind)

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import fcntl
 import hashlib
 import os
 from collections.abc import Callable, Iterator
@@ -21,6 +20,7 @@ import msgspec
 
 from localspec import paths
 from localspec.catalog.entries import Entry
+from localspec.catalog.locks import locked
 from localspec.catalog.memory import show_bytes
 from localspec.errors import ChecksumMismatch, DiskFull, PullError
 
@@ -217,29 +217,12 @@ def open_partial(
     def wait() -> None:
         report(Step(entry.name, "waiting", detail="another pull of this file is running"))
 
-    partial = Partial(_open_locked(path, wait), path, entry, report, before_naming)
+    handle = locked(path, lambda: paths.create(path, paths.MODEL_MODE, os.O_RDWR), wait)
+    partial = Partial(handle, path, entry, report, before_naming)
     try:
         yield partial
     finally:
         partial.close()
-
-
-def _open_locked(path: Path, wait: Callable[[], None]) -> int:
-    while True:
-        handle = paths.create(path, paths.MODEL_MODE, os.O_RDWR)
-        try:
-            try:
-                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                wait()
-                fcntl.flock(handle, fcntl.LOCK_EX)
-            # The previous holder of the lock may have given the file its final name meanwhile.
-            if path.exists() and os.path.samestat(path.stat(), os.fstat(handle)):
-                return handle
-        except BaseException:
-            os.close(handle)
-            raise
-        os.close(handle)
 
 
 def copy(source: Path, destination: Path, on_bytes: Callable[[int], None]) -> None:
@@ -268,18 +251,3 @@ def disk_error(error: OSError, path: Path, missing_bytes: int) -> PullError:
         f"{path.parent} is full; {show_bytes(missing_bytes)} of {path.name} are missing.",
         fix="Make room and run the same command again: it goes on where it stopped.",
     )
-
-
-@contextlib.contextmanager
-def building(directory: Path, wait: Callable[[], None]) -> Iterator[None]:
-    """Hold the lock for building files in `directory`, which one process at a time can have."""
-    handle = os.open(directory, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            wait()
-            fcntl.flock(handle, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(handle)

@@ -16,9 +16,9 @@ from machine import children_of
 
 from localspec.catalog import header, pairing, prepare, quantize
 from localspec.catalog.entries import Entry
+from localspec.catalog.locks import building
 from localspec.catalog.pull import pull
 from localspec.catalog.registry import Registry
-from localspec.catalog.transfer import building
 from localspec.errors import BadGGUF, EngineError, ModelError, PullError, UnknownModel
 
 MADE = "tiny-q4_0.gguf"
