@@ -52,3 +52,19 @@ def building(directory: Path, wait: Callable[[], None]) -> Iterator[None]:
         yield
     finally:
         os.close(handle)
+
+
+@contextlib.contextmanager
+def records(directory: Path) -> Iterator[None]:
+    """Hold the lock for changing the records of a models directory: origins, attached drafts.
+
+    It is held for a moment only. Raises OSError.
+    """
+    paths.make_directory(directory, paths.MODELS_MODE)
+    path = directory / ".records.lock"
+    handle = locked(path, lambda: paths.create(path, flags=os.O_RDWR), lambda: None)
+    try:
+        yield
+    finally:
+        path.unlink(missing_ok=True)
+        os.close(handle)

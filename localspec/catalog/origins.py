@@ -8,6 +8,7 @@ from pathlib import Path
 import msgspec
 
 from localspec import paths
+from localspec.catalog import locks
 
 _FILE = "origins.json"
 
@@ -37,18 +38,24 @@ def remember(directory: Path, file: str, origin: Origin | None) -> None:
 
     Raises OSError.
     """
-    before = read(directory)
-    known = {name: old for name, old in before.items() if (directory / name).exists()}
-    known.pop(file, None)
-    if origin is not None:
-        known[file] = origin
-    if known == before:
+    if read(directory).get(file) == origin:
         return
-    if not known:
-        (directory / _FILE).unlink(missing_ok=True)
-        return
-    data = msgspec.json.format(msgspec.json.encode(known), indent=2)
-    paths.write_atomically(directory / _FILE, data + b"\n")
+    with locks.records(directory):
+        before = read(directory)
+        # A file that is being joined from its parts is recorded before it exists.
+        known = {
+            name: old
+            for name, old in before.items()
+            if old.unfinished or (directory / name).exists()
+        }
+        known.pop(file, None)
+        if origin is not None:
+            known[file] = origin
+        if known:
+            data = msgspec.json.format(msgspec.json.encode(known), indent=2)
+            paths.write_atomically(directory / _FILE, data + b"\n")
+        else:
+            (directory / _FILE).unlink(missing_ok=True)
 
 
 def names(origin: Origin | None) -> tuple[str, ...]:

@@ -22,6 +22,7 @@ from localspec.catalog import (
     entries,
     filenames,
     header,
+    locks,
     origins,
     projectors,
 )
@@ -208,11 +209,12 @@ class Registry:
 
     def attach(self, name: str, draft: str | None) -> None:
         """Make `draft` draft for `name` from now on; None detaches. Raises OSError, ConfigError."""
-        attached = {key: value for key, value in self.drafts().items() if key != name}
-        if draft is not None:
-            attached[name] = draft
-        data = msgspec.json.format(msgspec.json.encode(attached), indent=2)
-        paths.write_atomically(self.directory / DRAFTS_FILE, data + b"\n")
+        with locks.records(self.directory):
+            attached = {key: value for key, value in self.drafts().items() if key != name}
+            if draft is not None:
+                attached[name] = draft
+            data = msgspec.json.format(msgspec.json.encode(attached), indent=2)
+            paths.write_atomically(self.directory / DRAFTS_FILE, data + b"\n")
 
     def _find(self, name: str, known: Mapping[str, Model]) -> Model:
         wanted = _normal(name)

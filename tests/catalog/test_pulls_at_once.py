@@ -11,8 +11,10 @@ import tiny
 from catalog.test_fetching import REPO, serve
 from catalog.test_pull import wait_for_request
 
-from localspec.catalog import acquire, header
+from localspec.catalog import acquire, header, origins
+from localspec.catalog.origins import Origin
 from localspec.catalog.reference import Reference
+from localspec.catalog.registry import Registry
 from localspec.catalog.transfer import Step
 from localspec.errors import ModelError
 
@@ -77,3 +79,39 @@ def test_another_split_model_does_not_pass_for_the_one_that_was_waited_for(
     assert first == path
     assert "from somewhere else" in str(second)
     assert len(hub.ranges) == parts
+
+
+def test_each_of_many_writers_keeps_its_record(tmp_path: Path) -> None:
+    """Where files come from, and which drafts are attached."""
+    writers, each = 8, 5
+    ready = threading.Barrier(writers)
+    names = [f"{writer}-{number}" for writer in range(writers) for number in range(each)]
+
+    def write(mine: list[str]) -> None:
+        ready.wait()
+        for name in mine:
+            (tmp_path / f"{name}.gguf").touch()
+            origins.remember(tmp_path, f"{name}.gguf", Origin(f"someone/{name}"))
+            Registry(tmp_path).attach(name, "draft")
+
+    threads = [threading.Thread(target=write, args=(names[at::writers],)) for at in range(writers)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(origins.read(tmp_path)) == sorted(f"{name}.gguf" for name in names)
+    assert sorted(Registry(tmp_path).drafts()) == sorted(names)
+    left = {path.name for path in tmp_path.iterdir() if path.suffix != ".gguf"}
+    assert left == {"origins.json", "drafts.json"}
+
+
+def test_the_record_of_a_model_that_is_being_joined_stays(tmp_path: Path) -> None:
+    """Its file does not exist yet; that of a model that was deleted goes."""
+    begun = Origin("someone/tiny", "Q4_0", unfinished=True)
+    (tmp_path / "two.gguf").touch()
+    origins.remember(tmp_path, "one.gguf", begun)
+    origins.remember(tmp_path, "deleted.gguf", Origin("someone/deleted"))
+    origins.remember(tmp_path, "two.gguf", Origin("someone/two"))
+    assert origins.read(tmp_path) == {"one.gguf": begun, "two.gguf": Origin("someone/two")}
+    origins.remember(tmp_path, "one.gguf", None)
+    assert list(origins.read(tmp_path)) == ["two.gguf"]
