@@ -12,6 +12,7 @@
     │   └── TooLarge               413            body or prompt over the size limit
     ├── ModelError                 422  exit 65   a file that cannot serve as a model
     │   ├── BadGGUF                422            not a GGUF, truncated, absurd
+    │   │   └── Unreadable         422            the disk or the system refused to read it
     │   ├── BadPair                422            draft and target cannot speculate together
     │   ├── NoNumbers              422            its forwards give NaN or infinity
     │   └── OutOfMemory            507  exit 75   no device has room for it now
@@ -193,6 +194,12 @@ class ModelError(LocalSpecError):
 
 class BadGGUF(ModelError):
     code = "bad_gguf"
+
+
+class Unreadable(BadGGUF):
+    """A file that could not be read; it may be sound, so nobody deletes it."""
+
+    code = "unreadable"
 
 
 class BadPair(ModelError):

@@ -19,7 +19,7 @@ from localspec.catalog.pull import pull
 from localspec.catalog.reference import Reference
 from localspec.catalog.transfer import NoAnswer, Report, Step, remains
 from localspec.catalog.variants import TARGET_ORDER, Choice, File, Variant
-from localspec.errors import BadGGUF, ModelError, PullError
+from localspec.errors import BadGGUF, ModelError, PullError, Unreadable
 
 _NAME = re.compile(r"[^a-z0-9._-]+")
 _ANY = re.compile(r"(?:ggml[-_.])?model(?:[-_.](?:i?q\d\w*|ud-\w+|b?f\d+|mxfp4\w*))?")
@@ -115,6 +115,8 @@ def fetch(found: Found, directory: Path, report: Report, name: str | None = None
         try:
             _fetch(found.choice.variant, begun, path, report)
             header.read(path)
+        except Unreadable:
+            raise
         except BadGGUF:  # a refused file is deleted, and its name stays free
             discard(path)
             raise
@@ -143,6 +145,8 @@ def _fetch_projector(listed: File, origin: Origin, model: Path, report: Report) 
     pull(_entry(path.stem, path.name, listed, origin), path.parent, report)
     try:
         header.parse(path)
+    except Unreadable:
+        raise
     except BadGGUF:
         path.unlink(missing_ok=True)
         raise

@@ -22,7 +22,7 @@ from localspec import paths
 from localspec.catalog import header, writer
 from localspec.catalog.reader import STRING, Array, Parsed, Tensor, refuse
 from localspec.catalog.transfer import disk_error
-from localspec.errors import BadGGUF, BadPair
+from localspec.errors import BadGGUF, BadPair, Unreadable
 
 ARCHITECTURE = "eagle3"
 KEY = "localspec.target"
@@ -182,7 +182,7 @@ def complete(head: Path, target: Path) -> Path:
         files = [path.resolve() for path in (head, target)]
         stamps = "".join(f"{path}\0{_stamp(path)}\0" for path in files)
     except OSError as error:
-        raise BadGGUF(f"{head.name} or its target cannot be read: {error.strerror}.") from error
+        raise Unreadable(f"{head.name} or its target cannot be read: {error.strerror}.") from error
     pair = _digest("\0".join(map(str, files)))
     made = _digest(stamps)
     place = paths.cache_dir() / "heads" / f"{pair}-{made}" / head.name
@@ -262,7 +262,7 @@ def _mapped(path: Path) -> Iterator[mmap.mmap]:
         with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
             yield data
     except OSError as error:
-        raise BadGGUF(f"{path.name} cannot be read: {error.strerror}.") from error
+        raise Unreadable(f"{path.name} cannot be read: {error.strerror}.") from error
 
 
 def _named(parsed: Parsed, name: str) -> Tensor | None:

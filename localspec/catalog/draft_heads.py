@@ -18,7 +18,7 @@ from localspec import paths
 from localspec.catalog import compact_heads, header, pairing, rules
 from localspec.catalog.header import Header
 from localspec.catalog.reader import INT32, UINT32, Array, Parsed
-from localspec.errors import BadGGUF, BadPair, PullError
+from localspec.errors import BadGGUF, BadPair, PullError, Unreadable
 from localspec.wire.values import DraftHead
 
 EAGLE3_TAPS = 3
@@ -209,7 +209,7 @@ def check(target: Header, path: Path) -> DraftHead:
     except BadGGUF as error:
         raise BadGGUF(f"{path.name} cannot be used. {error.message}", fix=error.fix) from None
     except OSError as error:
-        raise BadGGUF(f"{path.name} cannot be read: {error.strerror}.") from error
+        raise Unreadable(f"{path.name} cannot be read: {error.strerror}.") from error
     theirs = Header(path.name, parsed.version, parsed.metadata, parsed.tensors, size)
     find_difference = _eagle3 if architecture == "eagle3" else _mtp
     difference = find_difference(target, theirs) or _words(target, theirs)

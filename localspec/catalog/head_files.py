@@ -18,7 +18,7 @@ from localspec.catalog.memory import show_bytes
 from localspec.catalog.pull import pull
 from localspec.catalog.transfer import Report
 from localspec.catalog.variants import File
-from localspec.errors import PullError
+from localspec.errors import BadGGUF, PullError, Unreadable
 
 _KINDS = ("mtp", "eagle3")
 """Kinds of head files, the better one first: prediction layers were trained with their model."""
@@ -95,6 +95,12 @@ def fetch(offer: Offer, target: Path, report: Report) -> Path:
     pull(entry, place.parent, report)
     found, why = draft_heads.find(target, [place])
     if found is None or found.path != str(place):
+        try:
+            header.parse(place)
+        except Unreadable:
+            raise
+        except BadGGUF:
+            pass  # `why` says so
         place.unlink(missing_ok=True)
         raise PullError(why or f"{offer.file.path} is no draft head.")
     return place

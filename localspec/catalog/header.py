@@ -11,7 +11,7 @@ from typing import TypeVar
 
 from localspec.catalog import reader, rules
 from localspec.catalog.reader import Array, Parsed, Tensor, Value
-from localspec.errors import BadGGUF
+from localspec.errors import BadGGUF, Unreadable
 
 _T = TypeVar("_T")
 
@@ -147,7 +147,7 @@ def _named(path: Path, work: Callable[[Path], _T]) -> _T:
         raise BadGGUF(f"{path.name} cannot be used. {error.message}", fix=fix) from None
     except OSError as error:
         fix = f"Look at it: ls -l {path}"
-        raise BadGGUF(f"{path.name} cannot be read: {error.strerror}.", fix=fix) from error
+        raise Unreadable(f"{path.name} cannot be read: {error.strerror}.", fix=fix) from error
 
 
 def _checked(path: Path) -> Header:

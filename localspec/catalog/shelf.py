@@ -23,7 +23,15 @@ from localspec.catalog import (
 from localspec.catalog.memory import show_bytes
 from localspec.catalog.registry import Model, Registry
 from localspec.catalog.transfer import Report, Step, disk_error
-from localspec.errors import BadGGUF, DiskFull, LocalSpecError, ModelError, PullError, UnknownModel
+from localspec.errors import (
+    BadGGUF,
+    DiskFull,
+    LocalSpecError,
+    ModelError,
+    PullError,
+    UnknownModel,
+    Unreadable,
+)
 
 
 def add(  # noqa: PLR0913 - what a user may say about a file, all by name
@@ -141,6 +149,8 @@ def _join(parts: Sequence[Path], destination: Path, on_progress: Report) -> None
     )
     try:
         header.read(destination)
+    except Unreadable:
+        raise
     except BadGGUF:
         destination.unlink(missing_ok=True)
         raise
