@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import shutil
 import stat
 from collections.abc import Sequence
@@ -129,7 +130,10 @@ def _free_name(registry: Registry, name: str) -> str:
     except UnknownModel:
         return name
     if taken.installed or name == taken.name:
-        raise ModelError(f'The name "{name}" is taken.', fix="Choose another one: --name.")
+        raise ModelError(
+            f'The name "{name}" is taken.',
+            fix="Choose another one: localspec models import FILE --name NAME",
+        )
     return name  # the file of a catalog entry that is not here yet
 
 
@@ -166,7 +170,8 @@ def _check_room(name: str, total: int, directory: Path) -> None:
 
 
 def _copy(source: Path, destination: Path, on_progress: Report) -> None:
-    total = source.stat().st_size
+    before = source.stat()
+    total = before.st_size
     _check_room(source.name, total, destination.parent)
     done = 0
 
@@ -178,6 +183,8 @@ def _copy(source: Path, destination: Path, on_progress: Report) -> None:
     try:
         with paths.beside(destination) as temporary:
             transfer.copy(source, temporary, copied)
+            # With its date the copy is known again without reading both.
+            os.utime(temporary, ns=(before.st_atime_ns, before.st_mtime_ns))
             header.parse(temporary)
             temporary.rename(destination)
     except OSError as error:

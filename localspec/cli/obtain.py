@@ -8,9 +8,9 @@ import click
 import msgspec
 
 from localspec import paths
-from localspec.catalog import header, joining, prepare, shelf
+from localspec.catalog import header, joining, prepare, shelf, verified
 from localspec.catalog.registry import Model, Registry
-from localspec.cli import chosen, fetching
+from localspec.cli import chosen, fetching, waiting
 from localspec.cli.progress import shown
 from localspec.errors import PullError, UnknownModel
 
@@ -69,7 +69,15 @@ def _copied_before(registry: Registry, file: Path) -> Model | None:
         return None
     if found.path is None:
         return None
-    same = found.path.samefile(file) or found.size_bytes == file.stat().st_size
+    ours, theirs = found.path.stat(), file.stat()
+    if found.path.samefile(file):
+        return found
+    if ours.st_size != theirs.st_size:
+        return None
+    if ours.st_mtime_ns == theirs.st_mtime_ns:  # as `shelf.add` leaves a copy
+        return found
+    with waiting.shown(f"comparing {file.name} with {found.name}, which is here"):
+        same = verified.digest(found.path) == verified.digest(file)
     return found if same else None
 
 

@@ -121,19 +121,6 @@ def test_a_linked_model_costs_and_frees_nothing(models_dir: Path, files: tuple[P
     assert list(models_dir.iterdir()) == []
 
 
-def test_what_a_killed_pull_left_goes_with_its_model(
-    models_dir: Path, files: tuple[Path, Path]
-) -> None:
-    """Bytes beside the model or its head that no pull needs any more."""
-    run("import", files[0], "--name", "big")
-    (models_dir / "heads").mkdir()
-    for left in ("big.gguf.partial", "big.gguf.partial.json", "heads/mtp-big.gguf.partial"):
-        (models_dir / left).write_bytes(b"1234")
-    freed = files[0].stat().st_size + 12
-    assert said("rm", "big", "--yes") == {"model": "big", "freed_bytes": freed}
-    assert [path for path in models_dir.rglob("*") if path.is_file()] == []
-
-
 @pytest.mark.parametrize(
     ("answer", "gone"), [("y\n", True), ("yes\n", True), ("n\n", False), ("\n", False), ("", False)]
 )
