@@ -14,7 +14,7 @@ from typing import Any
 
 import msgspec
 
-from localspec import errors
+from localspec import errors, paths
 from localspec.catalog import header, pairing
 from localspec.catalog.header import Header
 from localspec.catalog.memory import show_bytes
@@ -64,23 +64,21 @@ def quantize(  # noqa: PLR0913 - six facts of one job, all but two of them by na
     before = header.read(source)
     expected_bytes = _expected_bytes(before, kind)
     _check_room(destination, expected_bytes)
-    temporary = destination.with_name(f".{destination.name}.tmp")
-    command = [sys.executable, "-P", "-m", "localspec.worker.quantize", str(source), str(temporary)]
-    command += [f"--kind={kind}", f"--threads={threads}"] + ["--measure"] * measure
+    with paths.beside(destination) as temporary:
+        command = [sys.executable, "-P", "-m", "localspec.worker.quantize"]
+        command += [str(source), str(temporary), f"--kind={kind}", f"--threads={threads}"]
+        command += ["--measure"] * measure
 
-    def look() -> None:
-        done = temporary.stat().st_size if temporary.exists() else 0
-        full = done >= expected_bytes
-        stage: Any = "measuring" if full and measure else "quantizing"
-        on_progress(Step(destination.stem, stage, min(done, expected_bytes), expected_bytes))
+        def look() -> None:
+            done = temporary.stat().st_size if temporary.exists() else 0
+            full = done >= expected_bytes
+            stage: Any = "measuring" if full and measure else "quantizing"
+            on_progress(Step(destination.stem, stage, min(done, expected_bytes), expected_bytes))
 
-    try:
         said = _run(command, look)
         after = header.read(temporary)
         pairing.check(before, after).demand_same_tokens()
         _place(temporary, destination)
-    finally:
-        temporary.unlink(missing_ok=True)
     return Quantized(
         destination,
         before.file_bytes,

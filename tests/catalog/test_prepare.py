@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
+import sys
 import threading
 from pathlib import Path
 from typing import Any
@@ -14,6 +16,7 @@ import pytest
 import tiny
 from machine import children_of
 
+from localspec import paths
 from localspec.catalog import header, pairing, prepare, quantize
 from localspec.catalog.entries import Entry
 from localspec.catalog.locks import building
@@ -129,6 +132,26 @@ def test_a_quantizer_that_dies_is_an_error_and_leaves_nothing(
 
     with pytest.raises(EngineError, match="was ended by SIGKILL"):
         quantize.quantize(tiny_source, tmp_path / MADE, kill)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.timeout(60)
+def test_what_a_killed_quantizing_left_is_deleted_later(tmp_path: Path, tiny_source: Path) -> None:
+    """By the next pull, import or start, like any temporary file."""
+    code = (
+        "import os, signal, sys\n"
+        "from pathlib import Path\n"
+        "from localspec.catalog.quantize import quantize\n"
+        "def report(step):\n"
+        "    if step.done_bytes:\n"
+        "        os.kill(os.getpid(), signal.SIGKILL)\n"
+        "quantize(Path(sys.argv[1]), Path(sys.argv[2]) / 'made.gguf', report)\n"
+    )
+    command = [sys.executable, "-P", "-c", code, str(tiny_source), str(tmp_path)]
+    ended = subprocess.run(command, check=False, capture_output=True)
+    assert ended.returncode == -signal.SIGKILL, ended.stderr
+    assert len(list(tmp_path.iterdir())) == 1
+    paths.sweep(tmp_path)
     assert list(tmp_path.iterdir()) == []
 
 
