@@ -15,7 +15,7 @@ from typing import BinaryIO
 from localspec import paths
 from localspec.catalog import filenames, header, writer
 from localspec.catalog.reader import Parsed
-from localspec.catalog.transfer import CHUNK_BYTES, disk_error
+from localspec.catalog.transfer import CHUNK_BYTES, disk_error, give_name
 from localspec.errors import BadGGUF
 
 _KEYS = ("split.no", "split.count", "split.tensors.count")
@@ -54,7 +54,8 @@ def join(parts: Sequence[Path], destination: Path, on_bytes: Callable[[int], Non
     """Write the model of these `parts`, which are in order, to one file; the parts are kept.
 
     `on_bytes` is called with the bytes written so far. `destination` appears only when all of it is
-    on disk. Raises BadGGUF if the parts do not belong together, DiskFull, PullError.
+    on disk. Raises BadGGUF if the parts do not belong together, ModelError if the name is taken,
+    DiskFull, PullError.
     """
     cut = filenames.read(parts[0].name)
     read = [] if cut and cut.cut else [header.parse(part) for part in parts]
@@ -70,7 +71,7 @@ def join(parts: Sequence[Path], destination: Path, on_bytes: Callable[[int], Non
                     on_bytes(done)
                 file.flush()
                 os.fsync(file.fileno())
-            temporary.replace(destination)
+            give_name(temporary, destination)
     except OSError as error:
         raise disk_error(error, destination, total - done) from error
 

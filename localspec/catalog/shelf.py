@@ -6,7 +6,7 @@ import contextlib
 import os
 import shutil
 import stat
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from localspec import paths
@@ -67,8 +67,8 @@ def add(  # noqa: PLR0913 - what a user may say about a file, all by name
             _take(source, destination, on_progress, link=link)
             seen_by, _ = projectors.find(source, source.parent)
             if seen_by:
-                beside = projectors.beside(destination)
-                _take(Path(seen_by), beside, on_progress, link=link)
+                beside = projectors.beside(destination)  # one that a deleted model left is replaced
+                _take(Path(seen_by), beside, on_progress, link=link, place=Path.replace)
     except OSError as error:
         raise PullError(f"{destination} cannot be written: {error.strerror}.") from error
     if draft is not None:
@@ -116,11 +116,18 @@ def remove(name: str, directory: Path) -> int:
     return freed
 
 
-def _take(source: Path, destination: Path, on_progress: Report, *, link: bool) -> None:
+def _take(
+    source: Path,
+    destination: Path,
+    on_progress: Report,
+    *,
+    link: bool,
+    place: Callable[[Path, Path], object] = transfer.give_name,
+) -> None:
     if link:
         destination.symlink_to(source.resolve())
     else:
-        _copy(source, destination, on_progress)
+        _copy(source, destination, on_progress, place)
 
 
 def _free_name(registry: Registry, name: str) -> str:
@@ -169,7 +176,12 @@ def _check_room(name: str, total: int, directory: Path) -> None:
         )
 
 
-def _copy(source: Path, destination: Path, on_progress: Report) -> None:
+def _copy(
+    source: Path,
+    destination: Path,
+    on_progress: Report,
+    place: Callable[[Path, Path], object],
+) -> None:
     before = source.stat()
     total = before.st_size
     _check_room(source.name, total, destination.parent)
@@ -186,6 +198,6 @@ def _copy(source: Path, destination: Path, on_progress: Report) -> None:
             # With its date the copy is known again without reading both.
             os.utime(temporary, ns=(before.st_atime_ns, before.st_mtime_ns))
             header.parse(temporary)
-            temporary.rename(destination)
+            place(temporary, destination)
     except OSError as error:
         raise disk_error(error, destination, total - done) from error

@@ -22,7 +22,7 @@ from localspec import paths
 from localspec.catalog.entries import Entry
 from localspec.catalog.locks import locked
 from localspec.catalog.memory import show_bytes
-from localspec.errors import ChecksumMismatch, DiskFull, PullError
+from localspec.errors import ChecksumMismatch, DiskFull, ModelError, PullError
 
 CHUNK_BYTES = 1024 * 1024
 
@@ -241,6 +241,19 @@ def copy(source: Path, destination: Path, on_bytes: Callable[[int], None]) -> No
             on_bytes(done)
         writing.flush()
         os.fsync(writing.fileno())
+
+
+def give_name(temporary: Path, destination: Path) -> None:
+    """Give a model that is whole its name. Raises OSError, and ModelError if the name is taken."""
+    try:
+        destination.hardlink_to(temporary)  # unlike a rename it replaces nothing
+    except OSError as error:
+        if os.path.lexists(destination):
+            raise ModelError(
+                f'The name "{destination.stem}" has been taken meanwhile.',
+                fix="Choose another one: --name NAME",
+            ) from error
+        temporary.rename(destination)  # a disk without hard links
 
 
 def disk_error(error: OSError, path: Path, missing_bytes: int) -> PullError:

@@ -11,7 +11,7 @@ import tiny
 from catalog.test_fetching import REPO, serve
 from catalog.test_pull import wait_for_request
 
-from localspec.catalog import acquire, header, origins
+from localspec.catalog import acquire, header, origins, shelf
 from localspec.catalog.origins import Origin
 from localspec.catalog.reference import Reference
 from localspec.catalog.registry import Registry
@@ -115,3 +115,28 @@ def test_the_record_of_a_model_that_is_being_joined_stays(tmp_path: Path) -> Non
     assert origins.read(tmp_path) == {"one.gguf": begun, "two.gguf": Origin("someone/two")}
     origins.remember(tmp_path, "one.gguf", None)
     assert list(origins.read(tmp_path)) == ["two.gguf"]
+
+
+@pytest.mark.parametrize("kind", ["whole", "in parts"])
+def test_the_second_of_two_imports_of_one_name_is_refused(tmp_path: Path, kind: str) -> None:
+    """The one that is whole first has the name, and nothing of the other is left."""
+    models = tmp_path / "models"
+    first = tiny.build(tmp_path / "first.gguf")
+    second = tiny.build(tmp_path / "second.gguf", seed=1)
+    if kind == "in parts":
+        tiny.build(tmp_path / "second.gguf", seed=1, split_tensors=7)
+        second = min(tmp_path.glob("second-*.gguf"))
+    begun = threading.Event()
+
+    def meanwhile(_: Step) -> None:
+        if not begun.is_set():
+            begun.set()
+            other = threading.Thread(target=shelf.add, args=(first, models, print), kwargs=named)
+            other.start()
+            other.join()
+
+    named = {"name": "mine"}
+    with pytest.raises(ModelError, match="has been taken meanwhile"):
+        shelf.add(second, models, meanwhile, name="mine")
+    assert [path.name for path in models.iterdir()] == ["mine.gguf"]
+    assert (models / "mine.gguf").read_bytes() == first.read_bytes()
