@@ -65,6 +65,7 @@ def build(
     start = BACK
     known = {each[:4]: each for each in map(_fields, old.contents.files)} if old else {}
     left_out: dict[str, str] = {}
+    too_long: list[File] = []
     for file in chosen:
         tokens = _kept(known.get(tuple(file)), old)
         if tokens is None:
@@ -73,7 +74,7 @@ def build(
                 changing += why == "changing"
                 left_out[file.path] = why
         if len(tokens) + 1 > room:
-            crowded_out += 1
+            too_long.append(file)
             continue
         room -= len(tokens) + 1
         texts.append(tokens)
@@ -81,7 +82,13 @@ def build(
         start += len(tokens) + 1
     yield
     contents = Contents(
-        tokenizer, 0, (0, 0, 0), tuple(_folders(found, held, left_out)), tuple(held), crowded_out
+        tokenizer,
+        0,
+        (0, 0, 0),
+        tuple(_folders(found, held, left_out)),
+        tuple(held),
+        crowded_out + len(too_long),
+        tuple(map(tuple, too_long)),
     )
     yield from _write(path, contents, joined(texts))
     return Built(path, tuple(found), changing)
@@ -100,8 +107,12 @@ def _kept(known: tuple[Any, ...] | None, old: Index | None) -> NDArray[np.uint32
 
 
 def _unchanged(contents: Contents, chosen: Sequence[File], found: Sequence[Found]) -> bool:
-    """Whether an index holds just these files. One that is no text is in it too, without tokens."""
+    """Whether an index was made of just these files.
+
+    One that is no text is in it too, without tokens; one that found no room is remembered.
+    """
     before = {(each.path, each.size, each.mtime_ns, each.inode) for each in contents.files}
+    before |= set(contents.too_long)
     told = [(each.folder, each.why) for each in contents.folders]
     return before == {tuple(file) for file in chosen} and told == [
         (each.folder, each.why) for each in found
@@ -167,6 +178,7 @@ def _write(path: Path, contents: Contents, tokens: NDArray[np.uint32]) -> Iterat
         contents.folders,
         contents.files,
         contents.crowded_out,
+        contents.too_long,
     )
     head = header(told)
     sections = layout(len(head), len(tokens), counts)

@@ -40,7 +40,11 @@ class Folder(msgspec.Struct, frozen=True):
 
 
 class Contents(msgspec.Struct, frozen=True):
-    """The contents of an index; `tokenizer` names the model that it was first made for."""
+    """The contents of an index; `tokenizer` names the model that it was first made for.
+
+    `crowded_out` counts the files that found no room, and `too_long` are those of them that were
+    read to find out: path, size, modification time in ns, inode.
+    """
 
     tokenizer: str
     tokens: int
@@ -48,6 +52,7 @@ class Contents(msgspec.Struct, frozen=True):
     folders: tuple[Folder, ...]
     files: tuple[IndexedFile, ...]
     crowded_out: int = 0
+    too_long: tuple[tuple[str, int, int, int], ...] = ()
 
     def encoded(self, magic: bytes, version: int) -> bytes:
         """The head as a file begins with it, padded."""

@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from localspec.corpus import building, contents, index
-from localspec.corpus.index import AHEAD, BACK, SEPARATOR, SIZES, Index
+from localspec.corpus.index import AHEAD, BACK, MOST_TOKENS, SEPARATOR, SIZES, Index
 
 texts = st.lists(st.lists(st.integers(0, 3), max_size=60), max_size=5)
 
@@ -120,6 +120,33 @@ def test_nothing_is_written_where_nothing_has_changed(tmp_path: Path) -> None:
     assert (read, path.stat().st_ino) == ([], before.st_ino)
     (folder,) = first.contents.folders
     assert (folder.files, folder.left_out) == (1, {"binary": 1, "secret": 1})
+
+
+def test_a_file_that_found_no_room_is_not_read_each_time(tmp_path: Path) -> None:
+    """It is read again when it has changed, and has a place where there is room."""
+    folder, path, read = tmp_path / "src", tmp_path / "an.index", list[str]()
+    write(folder, a="alpha beta", b="long")
+
+    def tokens(text: str) -> list[int]:
+        read.append(text)
+        return [1] * MOST_TOKENS if text == "long" else tokenize(text)
+
+    def build_again(old: Index | None) -> Index:
+        for _ in building.build([str(folder)], tokens, path, old):
+            pass
+        return Index.open(path)
+
+    first = build_again(None)
+    assert first.contents.crowded_out == 1
+    assert [Path(each.path).name for each in first.contents.files] == ["a"]
+    before = path.stat().st_ino
+    read.clear()
+    again = build_again(first)
+    assert (read, path.stat().st_ino) == ([], before)
+    write(folder, b="short")
+    shorter = build_again(again)
+    assert (read, shorter.contents.crowded_out, shorter.contents.too_long) == (["short"], 0, ())
+    assert [Path(each.path).name for each in shorter.contents.files] == ["a", "b"]
 
 
 def test_each_file_is_a_piece_whatever_it_holds(tmp_path: Path) -> None:
