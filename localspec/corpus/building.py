@@ -88,7 +88,7 @@ def build(
         tuple(_folders(found, held, left_out)),
         tuple(held),
         crowded_out + len(too_long),
-        tuple(map(tuple, too_long)),
+        tuple(too_long),
     )
     yield from _write(path, contents, joined(texts))
     return Built(path, tuple(found), changing)
