@@ -95,7 +95,7 @@ class _Sandbox(SandboxedEnvironment):
         return super().call_binop(context, operator, left, right)
 
 
-class Conversation(msgspec.Struct, frozen=True, tag="template"):
+class Conversation(msgspec.Struct, frozen=True):
     """Messages, and the template that makes a prompt of them.
 
     Args:

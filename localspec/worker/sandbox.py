@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import json
 import os
 import resource
 import signal
@@ -25,6 +26,7 @@ import msgspec
 
 from localspec.errors import LocalSpecError, RequestError, by_code
 from localspec.text import grammar, template
+from localspec.text.formats import values
 from localspec.text.grammar import Compiled, Source
 from localspec.text.template import Conversation, Rendered
 from localspec.worker import process
@@ -72,7 +74,13 @@ class AllCompiled(msgspec.Struct, frozen=True, tag="all"):
     grammars: list[Compiled]
 
 
-Job: TypeAlias = Source | Sources | Conversation
+class Written(msgspec.Struct, frozen=True, tag="template"):
+    """A `Conversation` as JSON: arguments may have integers that msgpack has not."""
+
+    text: str
+
+
+Job: TypeAlias = Source | Sources | Written
 Outcome: TypeAlias = Compiled | AllCompiled | Rendered | Refusal
 
 GRAMMAR_BOUNDS = Bounds(2.0, 512 << 20)
@@ -114,7 +122,8 @@ class Sandbox:
 
     def render(self, conversation: Conversation) -> str:
         """The prompt, rendered by `template.rendered` in the child."""
-        return self._done(conversation, Rendered, TEMPLATE_BOUNDS).text
+        written = values.written(msgspec.structs.asdict(conversation))
+        return self._done(Written(written), Rendered, TEMPLATE_BOUNDS).text
 
     def close(self) -> None:
         """End the children. No job is running."""
@@ -234,7 +243,7 @@ def _outcome(packed: bytes) -> Outcome:
             with _bounded(GRAMMARS_BOUNDS):
                 return AllCompiled([grammar.compiled(source) for source in job.sources])
         with _bounded(TEMPLATE_BOUNDS):
-            return template.rendered(job)
+            return template.rendered(Conversation(**json.loads(job.text)))
     except LocalSpecError as error:
         return Refusal(error.code, error.message, error.fix, error.param)
     except Exception as error:  # noqa: BLE001 - memory, recursion, a bug: this request fails alone

@@ -15,8 +15,10 @@ from typing import Any
 import pytest
 
 from localspec.errors import RequestError, TemplateError
+from localspec.text.formats.history import tidied
 from localspec.text.grammar import Source
 from localspec.text.template import CHATML, Conversation
+from localspec.wire.messages import Message
 from localspec.worker.sandbox import NICE, Sandbox, SandboxDied
 
 
@@ -42,6 +44,15 @@ def test_jobs_are_done(sandbox: Sandbox) -> None:
     assert refused.value.param == "messages"
     with pytest.raises(RequestError, match="unclosed group"):
         sandbox.compile(Source("regex", "(a"))
+
+
+def test_arguments_of_any_json_reach_the_template(sandbox: Sandbox) -> None:
+    """Integers beyond 64 bits as they are; half a surrogate pair, which is no text, as U+FFFD."""
+    function = {"name": "f", "arguments": f'{{"x": {10**30}, "y": "\\ud83d", "z": 1e300}}'}
+    told = tidied(Message("assistant", "", {"tool_calls": [{"function": function}]}))
+    source = "{{ messages[0].tool_calls[0].function.arguments | tojson }}"
+    asked = Conversation(source, "", "", [{"role": told.role, **told.extra}])
+    assert sandbox.render(asked) == f'{{"x": {10**30}, "y": "\ufffd", "z": 1e+300}}'
 
 
 LOOP = "{% for a in range(99999) %}"
