@@ -77,8 +77,9 @@ def bert(
     seed: int = 0,
     *,
     places: int = PLACES,
+    rank_template: str = "",
 ) -> Encoder:
-    """Write one."""
+    """Write one; with a `rank_template` it says how a query and a document become one text."""
     writer, vocabulary = tiny.begun(path, "bert", seed, context=places)
     writer.add_embedding_length(WIDTH)
     writer.add_block_count(LAYERS)
@@ -88,6 +89,8 @@ def bert(
     writer.add_causal_attention(value=False)
     writer.add_pooling_type(pooling)
     writer.add_token_type_count(1)
+    if rank_template:
+        writer.add_string("tokenizer.chat_template.rerank", rank_template)
     random, weights = np.random.default_rng(seed), {}
 
     def add(name: str, *shape: int, scale: float, around: float = 0.0) -> None:

@@ -311,12 +311,17 @@ class EmbeddingService:
                 fix="Send fewer texts at once, or ask for fewer dimensions.",
                 param="input",
             )
-        return _Job(asked, [self._text(*numbered, asked) for numbered in enumerate(asked.texts)])
+        texts: Iterator[list[Token]]
+        if asked.query is None:
+            texts = (self._pieced(text, "input") for text in asked.texts)
+        else:
+            limits.check_text(asked.query, "query")
+            texts = pooling.model.pairs(asked.query, map(_document, asked.texts))
+        return _Job(asked, [self._bounded(*numbered, asked) for numbered in enumerate(texts)])
 
-    def _text(self, index: int, text: str | list[int | str], asked: Embed) -> list[Token]:
-        """The tokens of one text, with the special tokens that the model wants around it."""
+    def _bounded(self, index: int, tokens: list[Token], asked: Embed) -> list[Token]:
+        """The tokens of one text, cut where asked. Raises RequestError, ContextOverflow."""
         most, param = self._encoder.ready.context, "input"
-        tokens = self._pieced(text, param) if asked.query is None else self._pair(asked.query, text)
         if not tokens:
             raise RequestError(f"{param}[{index}] is empty.", fix="Send some text.", param=param)
         if len(tokens) > most and not asked.cut:
@@ -340,14 +345,6 @@ class EmbeddingService:
                 tokens.append(piece)
         return tokens
 
-    def _pair(self, query: str, text: str | list[int | str]) -> list[Token]:
-        """The tokens of a query and a document. Raises RequestError, TooLarge."""
-        if not isinstance(text, str) or not text:
-            raise RequestError("A document must be a text.", param="documents")
-        limits.check_text(query, "query")
-        limits.check_text(text, "documents")
-        return self._encoder.pooling.model.pair(query, text)
-
     def _beat(self) -> None:
         self._beat_at = self._clock()
         self._line.send(
@@ -364,6 +361,14 @@ class EmbeddingService:
                 cost_ms_by_rows={},
             )
         )
+
+
+def _document(text: str | list[int | str]) -> str:
+    """The text of a document. Raises RequestError, TooLarge."""
+    if not isinstance(text, str) or not text:
+        raise RequestError("A document must be a text.", param="documents")
+    limits.check_text(text, "documents")
+    return text
 
 
 def _in_turn(jobs: Iterable[_Job]) -> Iterator[tuple[_Job, list[Token]]]:

@@ -214,9 +214,9 @@ def _chars(request: Request) -> int:
             return _chars(inner)
         case Tokenize(text=text):
             return len(text)
-        case Embed(texts=given):
+        case Embed(texts=given, query=query):
             sizes = (len(one) * (1 if isinstance(one, str) else _TOKEN_CHARS) for one in given)
-            return sum(sizes)
+            return sum(sizes) + len(query or "") * len(given)  # each document gets the query
         case Detokenize(tokens=tokens):
             return len(tokens) * _TOKEN_CHARS
     texts = [request.prompt or "", request.prediction, request.suffix or "", request.begun]
@@ -224,20 +224,24 @@ def _chars(request: Request) -> int:
     texts += [snippet.text for snippet in request.extra]
     texts += [request.prefill, *(text for text, _ in request.biased_texts)]
     texts += [piece for piece in request.prompt_pieces or () if isinstance(piece, str)]
-    values = len(texts) + _values(request.tools) + _values(request.template_kwargs)
+    extras = [message.extra for message in request.messages or () if message.extra]
+    values = _value_chars([texts, request.tools, request.template_kwargs, extras])
     ids = len(request.prompt_tokens or request.prompt_pieces or ())
-    return sum(map(len, texts)) + values * _VALUE_CHARS + ids * _TOKEN_CHARS
+    return values + ids * _TOKEN_CHARS
 
 
-def _values(value: object) -> int:
-    """The count of values in a JSON value; it stops where their cost exceeds LONG_CHARS."""
+def _value_chars(value: object) -> int:
+    """The size of a JSON value as characters of text, counted up to LONG_CHARS."""
     pending: list[object] = [value]
-    count = 0
-    while pending and count * _VALUE_CHARS <= LONG_CHARS:
+    chars = 0
+    while pending and chars <= LONG_CHARS:
         one = pending.pop()
-        count += 1
-        if isinstance(one, dict):
+        chars += _VALUE_CHARS
+        if isinstance(one, str):
+            chars += len(one)
+        elif isinstance(one, dict):
+            chars += sum(map(len, one))
             pending += one.values()
         elif isinstance(one, list):
             pending += one
-    return count
+    return chars

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from localspec.types import SamplingParams, SpeculationParams
-from localspec.wire.messages import Generate, Message, Render, Replay, Tokenize
+from localspec.wire.messages import Embed, Generate, Message, Render, Replay, Tokenize
 from localspec.worker.preprocessing import (
     LONG_CHARS,
     LONG_GRAMMAR_CHARS,
@@ -21,6 +21,8 @@ from localspec.worker.preprocessing import (
 )
 
 BOOK = [Message("user", "x" * LONG_CHARS)]
+CALL = {"function": {"name": "f", "arguments": "x" * LONG_CHARS}}
+CALLED = Message("assistant", "", {"tool_calls": [CALL]})
 NAMED = {"type": "function", "function": {"name": "f"}}
 CHOICES = ["x" * 40 + str(number) for number in range(1000)]
 LONG = {"type": "regex", "pattern": "a" * (LONG_GRAMMAR_CHARS + 1)}
@@ -49,6 +51,8 @@ def chat(id_: str = "1", client: str = "me", session: str = "", **fields: Any) -
         ({"messages": None, "prompt_pieces": [1] * LONG_CHARS}, "long texts"),
         ({"prefill": "x" * LONG_CHARS}, "long texts"),
         ({"biased_texts": [("x" * LONG_CHARS, 1.0)]}, "long texts"),
+        ({"messages": [CALLED]}, "long texts"),
+        ({"tools": [{"function": {"description": "x" * LONG_CHARS}}]}, "long texts"),
         ({"response_format": SHORT}, "grammars"),
         ({"response_format": LONG}, "long grammars"),
         ({"response_format": {"type": "choice", "choices": CHOICES}}, "long grammars"),
@@ -66,6 +70,13 @@ def test_a_request_waits_with_its_like(fields: dict[str, Any], queue: str) -> No
     request = chat(**fields)
     assert queue_of(request) == queue
     assert queue_of(Replay(request, "text")) == queue_of(Render("1", request)) == queue
+
+
+def test_a_query_counts_with_each_of_its_documents() -> None:
+    """The model reads it again with each."""
+    query = "x" * (LONG_CHARS // 10)
+    assert queue_of(Embed("few", ["a"] * 5, query=query)) == "texts"
+    assert queue_of(Embed("many", ["a"] * 10, query=query)) == "long texts"
 
 
 @given(st.lists(st.tuples(st.sampled_from("ab"), st.sampled_from(["", "s", "t"])), max_size=40))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import gguf
 import numpy as np
@@ -11,6 +12,8 @@ from encoders import Encoder, bert
 from worker_peer import Files, Worker, load
 
 from localspec.catalog import header
+from localspec.config import Placement
+from localspec.engine.llama.model import Model
 from localspec.wire.messages import Embed, Failed, QuestionAnswer
 
 
@@ -50,6 +53,18 @@ def test_scores_equal_numpys(worker: Worker, encoder: Encoder) -> None:
         assert count == len(tokens)
         score = np.frombuffer(vector, dtype="<f4")
         assert np.allclose(score, encoder.embedding(tokens), atol=2e-3)
+
+
+def test_a_query_and_a_document_are_joined_by_the_file_s_own_template(tmp_path: Path) -> None:
+    """Wherever in it the two stand, and however often; documents are read one after the other."""
+    template = "[{document}] answers {query}? {query}!"
+    path = bert(tmp_path / "own.gguf", gguf.PoolingType.RANK, rank_template=template).path
+    model = Model.load(path, Placement(gpu_layers=0, threads=1))
+    documents = iter(["good", "a b"])
+    pairs = model.pairs("which", documents)
+    assert next(pairs) == [*b"[good] answers which? which!"]
+    assert [*documents] == ["a b"], "one that is refused ends the reading"
+    model.close()
 
 
 def test_a_ranking_model_is_recognized_by_its_file(encoder: Encoder) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -261,30 +261,35 @@ class Model:
         """Whether a text of this model begins with BOS."""
         return bool(native.llama_vocab_get_add_bos(self._vocab))
 
-    def pair(self, query: str, document: str) -> list[Token]:
-        """The tokens of a query and a document as ranking models expect them, as in llama.cpp.
+    def pairs(self, query: str, documents: Iterable[str]) -> Iterator[list[Token]]:
+        """The tokens of a query and each document as ranking models expect them, as in llama.cpp.
 
         By the file's own template if it has one, otherwise with the special tokens that its
         vocabulary adds around and between them.
         """
+        asked = self.plain_tokens(query)
+        parts = self._around_document(asked)
+        for document in documents:
+            words = self.plain_tokens(document)
+            yield [token for part in parts for token in (words if part is None else part)]
+
+    def _around_document(self, asked: list[Token]) -> list[list[Token] | None]:
+        """The parts of a ranking model's text by a query's tokens; None where the document is."""
         if self.rank_template is not None:
-            parts = re.split(r"(\{query\}|\{document\})", self.rank_template)
-            said = {"{query}": query, "{document}": document}
+            said = {"{query}": asked, "{document}": None}
             return [
-                token
-                for part in parts
-                for token in self.tokenize(
-                    said.get(part, part), add_special=False, parse_special=part not in said
-                )
+                said[part]
+                if part in said
+                else self.tokenize(part, add_special=False, parse_special=True)
+                for part in re.split(r"(\{query\}|\{document\})", self.rank_template)
             ]
         end = self._token(native.llama_vocab_eos(self._vocab))
         between = self._token(native.llama_vocab_sep(self._vocab))
         ends = [between if end is None else end] if self._adds("eos") else []
         first = [self.bos] if self._adds("bos") else []
         joint = [*ends, *([between] if self._adds("sep") else [])]
-        words = (self.plain_tokens(query), self.plain_tokens(document))
-        all_of_it = [*first, *words[0], *joint, *words[1], *ends]
-        return [token for token in all_of_it if token is not None]
+        before = [token for token in (*first, *asked, *joint) if token is not None]
+        return [before, None, [token for token in ends if token is not None]]
 
     def _adds(self, what: str) -> bool:
         return bool(getattr(native, f"llama_vocab_get_add_{what}")(self._vocab))
