@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import json
 import zlib
+from collections import Counter, deque
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import groupby
 from typing import Any
 
 import msgspec
@@ -101,25 +103,48 @@ def _result_as_text(turn: Message) -> Message:
     return Message("user", f"<tool_response>\n{turn.content}\n</tool_response>")
 
 
+class _Waiting:
+    """The calls of one message without a result so far, in their order."""
+
+    def __init__(self, calls: Sequence[Json] = ()) -> None:
+        self._left = Counter(call["id"] for call in calls)
+        names = {call["id"]: call["function"]["name"] for call in calls}
+        self._all = deque(call["id"] for call in calls)
+        self._of_name: dict[str, deque[str]] = {}
+        for id_ in self._all:
+            self._of_name.setdefault(names[id_], deque()).append(id_)
+
+    def first(self, name: str | None) -> str | None:
+        """The first one's id, of this function if there is one; None if no call waits."""
+        for ids in (self._of_name.get(name or "", deque()), self._all):
+            while ids and not self._left[ids[0]]:
+                ids.popleft()
+            if ids:
+                return ids[0]
+        return None
+
+    def answer(self, id_: str) -> None:
+        """Note a result."""
+        if self._left[id_]:
+            self._left[id_] -= 1
+
+
 def _paired(messages: Iterable[Message]) -> Iterator[Message]:
     """Results with the id and the name of their call where these are missing."""
     names: dict[str, str] = {}
-    waiting: list[str] = []
+    waiting = _Waiting()
     for message in messages:
-        calls = message.extra.get("tool_calls", ())
-        if calls:
-            waiting = [call["id"] for call in calls]
+        if calls := message.extra.get("tool_calls", ()):
+            waiting = _Waiting(calls)
             names |= {call["id"]: call["function"]["name"] for call in calls}
         if message.role != "tool":
             yield message
             continue
         extra = dict(message.extra)
-        id_ = extra.get("tool_call_id")
-        if id_ is None and waiting:
-            named = [one for one in waiting if names[one] == extra.get("name")]
-            extra["tool_call_id"] = id_ = (named or waiting)[0]
-        if id_ in waiting:
-            waiting.remove(id_)
+        id_ = extra.get("tool_call_id") or waiting.first(extra.get("name"))
+        if id_ is not None:
+            extra["tool_call_id"] = id_
+            waiting.answer(id_)
         if id_ in names:
             extra.setdefault("name", names[id_])
         yield Message("tool", message.content, extra)
@@ -142,18 +167,18 @@ def _answered(turns: Sequence[Message], reads: Reads) -> Iterator[Message]:
                 extra.pop(reads.thought or "reasoning_content", None)
                 extra.pop("reasoning_content", None)
             yield Message("assistant", "" if number else turn.content, extra)
-            for place in results:
-                if place not in taken and turns[place].extra.get("tool_call_id") == call["id"]:
-                    taken.add(place)
-                    yield turns[place]
+            for place in results.pop(call["id"], ()):
+                taken.add(place)
+                yield turns[place]
 
 
-def _results_behind(turns: Sequence[Message], index: int) -> list[int]:
-    places = []
+def _results_behind(turns: Sequence[Message], index: int) -> dict[str | None, list[int]]:
+    """The places of the results right behind a message, by the id of their call."""
+    places: dict[str | None, list[int]] = {}
     for place in range(index + 1, len(turns)):
         if turns[place].role != "tool":
             break
-        places.append(place)
+        places.setdefault(turns[place].extra.get("tool_call_id"), []).append(place)
     return places
 
 
@@ -219,45 +244,51 @@ def _led(turns: Sequence[Message], reads: Reads) -> list[Message]:
 
 def _merged(turns: Sequence[Message]) -> list[Message]:
     """The conversation without two messages of one role in a row, except results and calls."""
-    found: list[Message] = []
+    runs: list[list[Message]] = []
     for turn in turns:
-        last = found[-1] if found else None
-        if (
-            last is None
-            or last.role != turn.role
-            or turn.role not in ("user", "assistant")
-            or "tool_calls" in last.extra
-            or "tool_calls" in turn.extra
-        ):
-            found.append(turn)
-            continue
-        text = "\n\n".join(text for text in (last.content, turn.content) if text)
-        found[-1] = Message(turn.role, text, {**last.extra, **turn.extra})
-    return found
+        if runs and _speaks(turn) and _speaks(runs[-1][-1]) and turn.role == runs[-1][-1].role:
+            runs[-1].append(turn)
+        else:
+            runs.append([turn])
+    return [_joined(run) if len(run) > 1 else run[0] for run in runs]
+
+
+def _joined(run: Sequence[Message]) -> Message:
+    text = "\n\n".join(turn.content for turn in run if turn.content)
+    extra = {key: value for turn in run for key, value in turn.extra.items()}
+    return Message(run[0].role, text, extra)
+
+
+def _speaks(turn: Message) -> bool:
+    """Whether it is a message of a user or of the assistant, neither a result nor calls."""
+    return turn.role in ("user", "assistant") and "tool_calls" not in turn.extra
 
 
 def _alternating(turns: Sequence[Message]) -> list[Message]:
     """The conversation in which users and the assistant alternate; calls and results do not count.
 
     It begins with a user's message. If two users' messages stand around a call, an assistant's is
-    inserted between them. If two of the assistant's do, the first is moved into the second.
+    inserted between them. If several of the assistant's do, they are moved into the last.
     """
+    words = [place for place, turn in enumerate(turns) if _speaks(turn)]
+    moved: dict[int, Message | None] = {}
+    for role, run in groupby(words, lambda place: turns[place].role):
+        *earlier, last = run
+        if role == "assistant" and earlier:
+            moved |= dict.fromkeys(earlier)
+            text = "\n\n".join(turns[place].content for place in (*earlier, last))
+            moved[last] = Message(role, text, turns[last].extra)
     found: list[Message] = []
-    words: list[Message] = []
-    for turn in turns:
-        last = words[-1].role if words else ""
-        if turn.role not in ("user", "assistant") or "tool_calls" in turn.extra:
-            found.append(turn)
-            continue
-        if turn.role == "user" == last:
-            found.append(Message("assistant", _NOTHING))
-        if turn.role == "assistant" and not last:
-            found.append(Message("user", _NOTHING))
-        if turn.role == "assistant" == last:
-            found = [one for one in found if one is not words[-1]]
-            turn = Message(turn.role, f"{words[-1].content}\n\n{turn.content}", turn.extra)  # noqa: PLW2901 - the same message
-        found.append(turn)
-        words.append(turn)
+    before = ""
+    for place, turn in enumerate(turns):
+        if _speaks(turn):
+            if turn.role == "user" == before:
+                found.append(Message("assistant", _NOTHING))
+            if turn.role == "assistant" and not before:
+                found.append(Message("user", _NOTHING))
+            before = turn.role
+        if (one := moved.get(place, turn)) is not None:
+            found.append(one)
     return found
 
 
