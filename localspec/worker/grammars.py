@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import hashlib
+import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from typing import Any, Generic, TypeVar
 
+import msgspec
 from llguidance import LLMatcher
 
 from localspec.errors import RequestError
@@ -14,8 +17,53 @@ from localspec.text.constraint import GrammarConstraint, Vocabulary
 from localspec.text.grammar import Compiled, Source
 from localspec.worker.sandbox import Sandbox, SandboxDied
 
-_REMEMBERED = 256
-"""Results kept, of at most 100 KB each: a client sends the same schema again and again."""
+MOST_RESULTS, MOST_BYTES = 256, 32 << 20
+"""The results kept of each kind: a client sends the same schema again and again."""
+
+_Result = TypeVar("_Result", bound="Compiled | RequestError")
+
+
+class Results(Generic[_Result]):
+    """The results used last, by the digest of their sources. Any thread.
+
+    A schema has up to a megabyte, a request has many, and compiled ones are as large: results are
+    bounded in bytes too, and sources are not kept.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._kept: OrderedDict[bytes, _Result] = OrderedDict()
+        self.bytes = 0
+        """The size of all results that are kept."""
+
+    def get(self, *sources: Source) -> _Result | None:
+        """The result of these sources; None if none is kept."""
+        with self._lock:
+            result = self._kept.get(key := _digest(sources))
+            if result is not None:
+                self._kept.move_to_end(key)
+            return result
+
+    def keep(self, result: _Result, *sources: Source) -> None:
+        """Keep a result, and drop those not used for longest where there are too many."""
+        with self._lock:
+            key = _digest(sources)
+            if (before := self._kept.pop(key, None)) is not None:
+                self.bytes -= _size(before)
+            self._kept[key] = result
+            self.bytes += _size(result)
+            while len(self._kept) > MOST_RESULTS or self.bytes > MOST_BYTES:
+                _, dropped = self._kept.popitem(last=False)
+                self.bytes -= _size(dropped)
+
+
+def _digest(sources: Sequence[Source]) -> bytes:
+    return hashlib.sha256(msgspec.msgpack.encode(sources)).digest()
+
+
+def _size(result: Compiled | RequestError) -> int:
+    texts = [result.grammar, *result.relaxed] if isinstance(result, Compiled) else [str(result)]
+    return sum(map(len, texts))
 
 
 class Grammars:
@@ -29,8 +77,8 @@ class Grammars:
     def __init__(self, vocabulary: Vocabulary, sandbox: Sandbox) -> None:
         self._vocabulary = vocabulary
         self._sandbox = sandbox
-        self._verdicts: OrderedDict[Source, Compiled | RequestError] = OrderedDict()
-        self._refused: OrderedDict[tuple[Source, ...], RequestError] = OrderedDict()
+        self._verdicts: Results[Compiled | RequestError] = Results()
+        self._refused: Results[RequestError] = Results()
 
     def constraint(
         self, response_format: dict[str, Any] | None, typed: str = ""
@@ -69,50 +117,47 @@ class Grammars:
     def _try_all(self, sources: Iterable[Source]) -> None:
         """Compile the new sources in one job of the sandbox. Raises RequestError."""
         wanted = tuple(dict.fromkeys(sources))
-        if why := self._refused.get(wanted):
-            raise why.with_traceback(None)
-        unknown = [source for source in wanted if source not in self._verdicts]
-        for source in set(wanted).difference(unknown):
-            self._compiled(source)
+        if why := self._refused.get(*wanted):
+            raise _again(why)
+        verdicts = {source: self._verdicts.get(source) for source in wanted}
+        for known in verdicts.values():
+            if isinstance(known, RequestError):
+                raise _again(known)
+        unknown = [source for source, verdict in verdicts.items() if verdict is None]
         if not unknown:
             return
         try:
             for source, verdict in zip(unknown, self._sandbox.compile_all(unknown), strict=True):
-                self._remember(source, verdict)
+                self._verdicts.keep(verdict, source)
         except RequestError as error:
-            self._refuse(wanted, error)
+            self._refused.keep(_again(error), *wanted)
             raise
         except SandboxDied as died:
             why = grammar.refused(f"it {died}")
-            self._refuse(wanted, why)
+            self._refused.keep(_again(why), *wanted)
             raise why from died
 
-    def _refuse(self, sources: tuple[Source, ...], error: RequestError) -> None:
-        self._refused[sources] = error
-        if len(self._refused) > _REMEMBERED:
-            self._refused.popitem(last=False)
-
-    def _remember(self, source: Source, verdict: Compiled | RequestError) -> None:
-        self._verdicts[source] = verdict
-        if len(self._verdicts) > _REMEMBERED:
-            self._verdicts.popitem(last=False)
-
     def _compiled(self, source: Source) -> Compiled:
-        verdict = self._verdicts.pop(source, None)
+        verdict = self._verdicts.get(source)
         if verdict is None:
             verdict = self._tried(source)
-        self._remember(source, verdict)
+            self._verdicts.keep(verdict, source)
         if isinstance(verdict, RequestError):
-            raise verdict.with_traceback(None)
+            raise _again(verdict)
         return verdict
 
     def _tried(self, source: Source) -> Compiled | RequestError:
         try:
             return self._sandbox.compile(source)
         except RequestError as error:
-            return error
+            return _again(error)
         except SandboxDied as died:
             return grammar.refused(f"it {died}")
+
+
+def _again(error: RequestError) -> RequestError:
+    """The same error without a traceback, whose frames hold a whole request."""
+    return type(error)(error.message, fix=error.fix, param=error.param, details=error.details)
 
 
 def _arguments(function: dict[str, Any]) -> Source | None:
