@@ -5,6 +5,30 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 
+class _Stop:
+    """A stop string, and how much of its beginning the text so far ends with.
+
+    By Knuth, Morris and Pratt: reading a character takes constant time on average.
+    """
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+        self.matched = 0
+        self._shorter = [0, 0]
+        """By the length of a beginning, that of the longest shorter one with which it ends."""
+        for char in text[1:]:
+            self.read(char)
+            self._shorter.append(self.matched)
+        self.matched = 0
+
+    def read(self, char: str) -> bool:
+        """Read a character of the text. Returns whether it completes the stop string."""
+        while self.matched and self.text[self.matched] != char:
+            self.matched = self._shorter[self.matched]
+        self.matched += self.text[self.matched] == char
+        return self.matched == len(self.text)
+
+
 class StopMatcher:
     """Ends a text at the first stop string completed in it. Request lifetime.
 
@@ -16,7 +40,7 @@ class StopMatcher:
     def __init__(self, stops: Sequence[str]) -> None:
         if "" in stops:
             raise ValueError("an empty stop string would end every answer before it began")
-        self._stops = tuple(stops)
+        self._stops = tuple(map(_Stop, stops))
         self._held = ""
         self.found = ""
         """The stop string that was completed; whatever comes later is ignored."""
@@ -31,36 +55,18 @@ class StopMatcher:
         if self.stopped:
             return ""
         buffer = self._held + text
-        first = self._first_completed(buffer)
-        if first is not None:
-            begin, end = first
-            self.found = buffer[begin:end]
-            self._held = ""
-            return buffer[:begin]
-        released = len(buffer) - self._possible_beginning(buffer)
+        for end, char in enumerate(text, len(self._held) + 1):
+            if completed := [stop.text for stop in self._stops if stop.read(char)]:
+                self.found = max(completed, key=len)
+                self._held = ""
+                return buffer[: end - len(self.found)]
+        released = len(buffer) - max((stop.matched for stop in self._stops), default=0)
         self._held = buffer[released:]
         return buffer[:released]
 
     def flush(self) -> str:
         """The text held back, at the end of the answer."""
+        for stop in self._stops:
+            stop.matched = 0
         held, self._held = self._held, ""
         return held
-
-    def _first_completed(self, buffer: str) -> tuple[int, int] | None:
-        """Begin and end of the stop string that is completed first; None if there is none."""
-        places = ((buffer.find(stop), len(stop)) for stop in self._stops)
-        found = ((begin + length, begin) for begin, length in places if begin >= 0)
-        first = min(found, default=None)
-        return first and (first[1], first[0])
-
-    def _possible_beginning(self, buffer: str) -> int:
-        """Length of the longest suffix of `buffer` that is a proper beginning of a stop string."""
-        return max(
-            (
-                length
-                for stop in self._stops
-                for length in range(1, min(len(stop), len(buffer) + 1))
-                if buffer.endswith(stop[:length])
-            ),
-            default=0,
-        )

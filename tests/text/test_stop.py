@@ -60,6 +60,16 @@ def test_the_piece_that_completes_a_stop_string_is_the_one_that_stops(
         assert matcher.stopped == naive("".join(pieces[:count]), stops)[1]
 
 
+@pytest.mark.timeout(60)
+def test_a_long_text_that_nearly_stops_all_the_time_takes_no_longer() -> None:
+    """A token is as cheap behind a thousand characters of a stop string as behind none."""
+    matcher = StopMatcher([f"{'a' * 1020}b{number}" for number in range(16)])
+    out = "".join(matcher.push("a") for _ in range(30_000))
+    assert len(out) == 30_000 - 1020
+    assert matcher.push("b7") == ""
+    assert matcher.found == f"{'a' * 1020}b7"
+
+
 def test_nothing_comes_after_the_stop() -> None:
     """Text that follows a completed stop string is never let out, not even at the end."""
     matcher = StopMatcher(["\n\n"])
