@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 from pathlib import Path
 from typing import Literal
 
@@ -146,6 +147,11 @@ class PrefixFigures(msgspec.Struct, frozen=True):
         )
 
 
+_MARK = "image-sha256-"
+MARKS = re.compile(f"{_MARK}[0-9a-f]{{64}}")
+"""The marks of images in a text."""
+
+
 class Image(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """An image's file as it came, at the place `param` of a request.
 
@@ -159,5 +165,5 @@ class Image(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     def __post_init__(self) -> None:
         if not self.mark:
-            mark = f"image-sha256-{hashlib.sha256(self.data).hexdigest()}"
+            mark = f"{_MARK}{hashlib.sha256(self.data).hexdigest()}"
             msgspec.structs.force_setattr(self, "mark", mark)

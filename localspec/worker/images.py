@@ -20,7 +20,7 @@ from localspec.engine.images import EncodedImage, ImageRows, placed
 from localspec.errors import EngineError, ModelError, RequestError
 from localspec.types import Token
 from localspec.wire.messages import Generate, Load, Message
-from localspec.wire.values import Image
+from localspec.wire.values import MARKS, Image
 
 if TYPE_CHECKING:
     from localspec.engine.llama.context import Context
@@ -141,7 +141,6 @@ class Images:
         return msgspec.structs.replace(request, messages=messages)
 
     def _noted(self, message: Message) -> Message:
-        content = message.content
         for image in message.images:
             if message.role != "tool":
                 raise RequestError(
@@ -149,7 +148,8 @@ class Images:
                     fix="Leave it out, describe in words what it shows, or ask a model that sees.",
                     param=image.param,
                 )
-            content = content.replace(image.mark, UNSEEN)
+        seen = {image.mark for image in message.images}
+        content = MARKS.sub(lambda it: UNSEEN if it[0] in seen else it[0], message.content)
         return Message(message.role, content, message.extra)
 
 

@@ -14,9 +14,10 @@ from PIL import Image as Pillow
 from worker.test_resume import ALWAYS, SEEDED, same
 from worker_peer import Files, Worker, load
 
-from localspec.types import SamplingParams
+from localspec.types import SamplingParams, SpeculationParams
 from localspec.wire.messages import Generate, Load, Message, QuestionAnswer, Quit, Render
 from localspec.wire.values import Image
+from localspec.worker.images import UNSEEN, Images
 
 SIZE = 160, 112
 ROWS = 70
@@ -110,3 +111,16 @@ def test_an_image_that_was_read_stays_on_disk(loading: Load, tmp_path: Path) -> 
     assert second.started is not None
     assert second.started.origin == "disk"
     assert second.finished.usage.cached_tokens > 2 * ROWS
+
+
+@pytest.mark.timeout(60)
+def test_a_blind_model_reads_a_note_in_place_of_a_tool_s_images() -> None:
+    """Of any number, and wherever they stand; a text like a mark that is none stays."""
+    images = [Image("messages[1].content", str(number).encode()) for number in range(50_000)]
+    other = Image("", b"another").mark
+    told = Message("tool", f"{other} ".join(one.mark for one in images), images=images)
+    sampling, speculation = SamplingParams(), SpeculationParams()
+    request = Generate("1", "chat", "me", sampling, speculation, messages=[told])
+    read, seen = Images(None, "this model reads none", 1).read(request)
+    assert not seen.tokens
+    assert read.messages == [Message("tool", f"{other} ".join([UNSEEN] * len(images)))]
