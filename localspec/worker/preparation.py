@@ -95,8 +95,8 @@ class PreparedRequest:
     def as_warm_up(self) -> PreparedRequest:
         """A warm-up that reads the rest of a prompt whose time limit has passed."""
         request = self.request
-        on = msgspec.structs.replace(request, id=f"{request.id}+", max_tokens=0)
-        return replace(self, request=on, max_tokens=0)
+        on = msgspec.structs.replace(request, id=f"{request.id}+", max_tokens=0, echo=False)
+        return replace(self, request=on, max_tokens=0, echo="")  # the echo has been sent
 
     def routed(self, reason: str, expectation: Expectation) -> Request:
         """The engine's request, with the router's reason and its expectation of the answer."""

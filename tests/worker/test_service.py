@@ -206,15 +206,16 @@ def test_warm_ups_in_every_slot_delay_no_request(
     assert set(ended[5:]) == {"w", "2"}
 
 
-def test_a_prompt_that_takes_too_long_is_answered_and_read_on(loaded: Loaded) -> None:
-    """With nothing, after so long; the next request finds all of it read."""
-    prompt = "qu"[loaded.engine.waits] * 400
-    asked = [generate("late", prompt, prompt_seconds=0.0, session="editor")]
+@pytest.mark.parametrize("echo", [False, True], ids=["plain", "echo"])
+def test_a_prompt_that_takes_too_long_is_answered_and_read_on(loaded: Loaded, echo: bool) -> None:
+    """With nothing but its echo, after so long; the next request finds all of it read."""
+    prompt = "qukw"[2 * echo + loaded.engine.waits] * 400
+    asked = [generate("late", prompt, prompt_seconds=0.0, session="editor", echo=echo)]
     script = Script(asked).run(loaded)
     late, read_on = script.all(Finished)
     assert (late.id, late.reason, late.usage.completion_tokens) == ("late", "length", 0)
-    assert script.all(Delta) == []
-    assert read_on.usage.prompt_tokens == 400
+    assert [delta.text for delta in script.all(Delta)] == [prompt] * echo
+    assert (read_on.id, read_on.usage.prompt_tokens) == ("late+", 400)
     (again,) = Script(asked).run(loaded).all(Finished)
     assert (again.usage.cached_tokens, again.usage.completion_tokens) == (399, 6)
 
