@@ -32,8 +32,8 @@ class Marks:
 class _Place:
     """Where an answer is: `before` thoughts, inside of them, or behind; and what it last wrote.
 
-    `count` is the number of tokens of all thoughts so far, `forced` the number of the closing
-    mark's tokens with which the text ends.
+    `wrote` has no blanks from before thoughts. `count` is the number of tokens of all thoughts so
+    far, `forced` the number of the closing mark's tokens with which the text ends.
     """
 
     before: bool
@@ -127,7 +127,7 @@ class ThoughtLimit:
             said, opening = wrote.lstrip(), self._marks.opening
             if said.startswith(opening):
                 return _Place(before=False, inside=True, count=place.count)
-            return replace(place, before=opening.startswith(said), wrote=wrote)
+            return replace(place, before=opening.startswith(said), wrote=said)
         if self._marks.closing in wrote:
             return _Place(before=True, inside=False, count=place.count)  # it may think again
         ends, at = self._marks.ends, place.forced

@@ -110,6 +110,16 @@ def test_thoughts_that_a_model_begins_itself_are_counted_from_their_mark() -> No
     assert written(constraint, [0x0A, 256, *b"xxxx"]) == [0x0A, 256, *b"xx", 257, *b"x"]
 
 
+@pytest.mark.timeout(60)
+def test_blanks_before_thoughts_cost_nothing_later() -> None:
+    """However many an answer begins with, its thoughts are limited."""
+    pieces = [*PIECES, b"\n" * 1000]
+    constraint = ThoughtLimit(1, ONE, begun=False, piece=pieces.__getitem__, n_vocab=len(pieces))
+    constraint.commit([len(PIECES)] * 40_000)
+    assert constraint.mask([]) is None
+    assert written(constraint, [256, *b"xx"]) == [256, *b"x", 257]
+
+
 def test_a_character_is_not_cut() -> None:
     """The mark waits for the bytes that the character still needs."""
     said = spelled(written(limit(1, ONE, begun=True), [0xE2, 0x82, 0xAC, *b"yy"]))
