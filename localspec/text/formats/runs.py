@@ -176,10 +176,11 @@ class Runs:
         """Whether the rest is only the beginning of what may follow a call."""
         rest = "".join(self.tape.text.split())
         surplus = len(rest) - len(rest.lstrip(SURPLUS))
-        rests = [rest[size:] for size in range(surplus + 1)]
         ends = [*marks, f"{''.join(marks[1:])}{marks[0] if marks else ''}", way.between, ""]
         ends += [opening(way), inner_mark(way)]  # of a call that did not come
         found = ["".join(end.split()) for end in ends]
+        least = max(0, len(rest) - max(map(len, found)))  # a longer rest begins none of them
+        rests = [rest[size:] for size in range(least, surplus + 1)]
         return any(end.startswith(one) for end in found for one in rests)
 
     def _quoted(self, way: Way, at: int, found: Found) -> Reading[int | None]:

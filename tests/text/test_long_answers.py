@@ -1,0 +1,22 @@
+"""Answers that a client dictated: reading one takes time and memory in proportion to its length."""
+
+from __future__ import annotations
+
+import tracemalloc
+
+import pytest
+from text.test_formats import calls, form, read, said
+
+pytestmark = pytest.mark.timeout(60)
+CALL = '<tool_call>{"name": "now", "arguments": {}}'
+
+
+def test_what_is_left_after_a_call_is_looked_at_in_little_memory() -> None:
+    """However many brackets follow it: without them it is the end of the answer."""
+    text = CALL + "}" * 20_000
+    tracemalloc.start()
+    pieces = read(form("hermes"), [text])
+    _, most = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert (calls(pieces), said(pieces, "content")) == ([("now", {})], [])
+    assert most < 200 * len(text)
