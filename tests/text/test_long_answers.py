@@ -20,3 +20,10 @@ def test_what_is_left_after_a_call_is_looked_at_in_little_memory() -> None:
     tracemalloc.stop()
     assert (calls(pieces), said(pieces, "content")) == ([("now", {})], [])
     assert most < 200 * len(text)
+
+
+@pytest.mark.parametrize("part", ['"{"k" "v", ', '"{"k": "v" "w", ', '"{"k": {"a" "v", '])
+def test_quoted_objects_that_are_none_are_not_tried_without_end(part: str) -> None:
+    """Each of them may begin an object that reaches to the end of the text."""
+    text = CALL.replace("{}", '{"x": [' + part * 8000 + "]}") + "</tool_call>Done."
+    assert "".join(said(read(form("hermes"), [text]), "content")).endswith("Done.")

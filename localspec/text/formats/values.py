@@ -17,6 +17,8 @@ from localspec.text.formats import pythonic
 
 MAX_DEPTH = 100
 """Depth of nested lists and objects; deeper ones are no arguments of a function."""
+_MOST_RETRIED = 8
+"""How often the text's length in characters may be read in vain, as quoted objects that are none."""
 
 _BLANK = re.compile(r"(?:\s+|/\*.*?\*/|//[^\n]*)*", re.DOTALL)
 """Blanks, and comments, which some models write into their JSON."""
@@ -174,6 +176,7 @@ class _Parser:
         self._notation = notation
         self._inner_quotes = inner_quotes
         self._quoted = False
+        self._in_vain = 0
 
     def end(self) -> None:
         """Require that only blanks follow."""
@@ -296,13 +299,16 @@ class _Parser:
     def _quoted_object(self, quote: str) -> str:
         """The text of a quoted object whose own quotes were not escaped; "" if there is none."""
         begin = self.at
-        if self._quoted or not re.compile(rf"{{\s*{quote}").match(self.text, begin):
+        if self._quoted or self._in_vain > _MOST_RETRIED * len(self.text):
+            return ""
+        if not re.compile(rf"{{\s*{re.escape(quote)}").match(self.text, begin):
             return ""
         self._quoted = True
         try:
             self._object(0)
             self._take(quote)
         except (ValueError, IndexError):
+            self._in_vain += self.at - begin
             self.at = begin
             return ""
         finally:
