@@ -27,3 +27,12 @@ def test_quoted_objects_that_are_none_are_not_tried_without_end(part: str) -> No
     """Each of them may begin an object that reaches to the end of the text."""
     text = CALL.replace("{}", '{"x": [' + part * 8000 + "]}") + "</tool_call>Done."
     assert "".join(said(read(form("hermes"), [text]), "content")).endswith("Done.")
+
+
+@pytest.mark.parametrize("closing", ["</think>", ""])
+@pytest.mark.parametrize("again", ["", "<think>"])
+def test_calls_in_thoughts_are_read_twice_at_most(again: str, closing: str) -> None:
+    """Once to see whether the thoughts are closed behind them, and once as what they are."""
+    text = "<think>Well. " + f"{CALL}</tool_call>{again} so " * 2000 + closing
+    pieces = read(form("hermes"), [text])
+    assert len(calls(pieces)) == (0 if closing else 2000)

@@ -57,6 +57,8 @@ class _Reading:
     """All beginnings of marks, which may become marks with more text."""
     _inside: Pair | None = None
     """The open marks around text."""
+    _closing: dict[tuple[str, ...], int | None] = field(default_factory=dict)
+    """Where in the answer the next of these closing marks of thoughts is; None if none comes."""
 
     def __post_init__(self) -> None:
         self._runs = Runs(self.tape, self.form, self.offer)
@@ -239,26 +241,35 @@ class _Reading:
                 if tape.ended and tape.cut and tape.short:
                     tape.give("markup", len(tape.text))
                 tape.give("reasoning", at + len(mark))
-            elif not (yield from self._closed_later(closings, end, marks, begun)):
+            elif not (yield from self._closed_later(tuple(closings), end, marks, begun)):
                 return None
             else:
                 tape.give("reasoning", end)
         return None
 
     def _closed_later(
-        self, closings: Sequence[str], at: int, marks: re.Pattern[str] | None, begun: frozenset[str]
+        self,
+        closings: tuple[str, ...],
+        at: int,
+        marks: re.Pattern[str] | None,
+        begun: frozenset[str],
     ) -> Reading[bool]:
         """Whether thoughts that contain a call are closed later, outside of another call."""
         tape = self.tape
+        known = self._closing.get(closings, -1)
+        if known is None or known >= tape.taken + at:  # it was found behind an earlier call
+            return known is not None
         while True:
             found = marks.search(tape.text, at) if marks else None
             held = unfinished(tape.text, begun)
             if found and (tape.ended or len(tape.text) - held > found.start()):
                 if found[0] in closings:
+                    self._closing[closings] = tape.taken + found.start()
                     return True
                 end = yield from self._runs.end(found[0], found.start())
                 at = found.end() if end is None else end
             elif tape.ended:
+                self._closing[closings] = None
                 return False
             else:
                 at = max(at, len(tape.text) - held)

@@ -55,6 +55,8 @@ class Tape:
         """The answer was ended by a limit: its last part may have no end."""
         self.short = False
         """Something that was looked for might have come, had the answer gone on."""
+        self.taken = 0
+        """The number of characters taken so far."""
         self.last = ""
         """The character that was taken last."""
         self.fenced = False
@@ -62,7 +64,7 @@ class Tape:
         self.pieces: list[Piece] = []
         self._ticks = 0
         self._said = self._apart = False
-        self._taken = self._looked = self._looks = 0
+        self._looked = self._looks = 0
 
     def look(self) -> None:
         """Count one more look of a reading at this place.
@@ -70,8 +72,8 @@ class Tape:
         Raises:
             ValueError: the reading looks again and again and takes nothing: it would never end.
         """
-        self._looks = self._looks + 1 if self._looked == self._taken else 0
-        self._looked = self._taken
+        self._looks = self._looks + 1 if self._looked == self.taken else 0
+        self._looked = self.taken
         if self._looks > _MOST_LOOKS:
             raise ValueError("a reading that takes nothing")
 
@@ -79,7 +81,7 @@ class Tape:
         """Make a piece of the next `count` characters; its text is `text`, else the characters."""
         raw, self.text = self.text[:count], self.text[count:]
         if raw:
-            self._taken += len(raw)
+            self.taken += len(raw)
             self.last = raw[-1]
             if kind == "content":
                 text = self._words(raw) if text is None else text
