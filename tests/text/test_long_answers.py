@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import tracemalloc
+from dataclasses import replace
 
 import pytest
-from text.test_formats import calls, form, read, said
+from text.test_formats import OFFER, calls, form, read, said
 
 pytestmark = pytest.mark.timeout(60)
 CALL = '<tool_call>{"name": "now", "arguments": {}}'
@@ -36,3 +37,29 @@ def test_calls_in_thoughts_are_read_twice_at_most(again: str, closing: str) -> N
     text = "<think>Well. " + f"{CALL}</tool_call>{again} so " * 2000 + closing
     pieces = read(form("hermes"), [text])
     assert len(calls(pieces)) == (0 if closing else 2000)
+
+
+@pytest.mark.parametrize(
+    ("name", "part"),
+    [
+        ("hermes", '<tool_call>{"name": '),
+        ("hermes", "<tool_call> "),
+        ("llama3", '{"name":'),
+        ("qwen3-coder", "<tool_call>\n<function=now>\n<parameter=a>\n2\n</par "),
+    ],
+)
+def test_calls_without_an_end_are_not_looked_for_without_end(name: str, part: str) -> None:
+    """Each of them might reach to the end of the answer."""
+    text = part * (80_000 // len(part))
+    pieces = read(form(name), [text])
+    assert "".join(piece.raw for piece in pieces) == text
+
+
+@pytest.mark.parametrize("words", ["It is ", "<think>It is "])
+def test_a_call_behind_some_without_an_end_is_one(words: str) -> None:
+    """Where text or thoughts speak of calls, or a large call was read before."""
+    offer = replace(OFFER, thinking=False)
+    large = CALL.replace("{}", '{"a": "' + "x" * 50_000 + '"}') + "</tool_call>\n"
+    begun = '<tool_call>{"name": "no", "arguments": {'
+    text = large + words + f"{begun} or " * 5 + "so.</think>\n\n" + CALL + "</tool_call>"
+    assert [one for one, _ in calls(read(form("hermes"), [text], offer))] == ["now"] * 2

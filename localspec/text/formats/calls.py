@@ -63,6 +63,8 @@ class Calls:
 
     def one(self, way: Way, at: int) -> Reading[Found | None]:
         """The call written in this way that begins at `at`; None if there is none."""
+        if self.tape.tired:
+            return None
         state = _State()
         self._fence = False
         for index, part in enumerate(way.call):
@@ -72,12 +74,13 @@ class Calls:
             behind = yield from self._part(way, part, rest, state, at)
             if behind is None:
                 return None
-            at = behind
+            begin = at = behind
             while index == 0 and isinstance(part, str) and part.strip(BLANK):  # it may be repeated
                 behind = yield from self.tape.mark(at, part)
                 if behind is None:
                     break
                 at = behind
+            self.tape.see(begin, at)
         return (yield from self._closed(way, (), state, at))
 
     def _part(
@@ -275,6 +278,8 @@ class Calls:
 
     def body(self, name: str, at: int, stops: Sequence[str]) -> Reading[Found | None]:
         """A call whose name is known, with its arguments at `at`; None if there are none."""
+        if self.tape.tired:
+            return None
         self._fence = False
         made = yield from self._object(Hole.OBJECT, stops, self.offer.function(name), at)
         if made is None:
@@ -324,6 +329,7 @@ class Calls:
                 return Made("{}", at)
         if char == '"':
             end = yield from string(self.tape, at + 1, char)
+            self.tape.see(at, len(self.tape.text) if end is None else end)
             text = None if end is None else _mended(self.tape.text[at:end], values.JSON)
             return None if end is None or text is None else Made(text, end)
         for word in ("null", "None", "[]"):

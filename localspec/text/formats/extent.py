@@ -30,6 +30,14 @@ def bracketed(
 
     None where the answer ends inside of the value. One of `stops` outside of a string ends it too.
     """
+    extent = yield from _bracketed(tape, at, stops, gemma=gemma, opened=opened)
+    tape.see(at, len(tape.text) if extent is None else extent.end)
+    return extent
+
+
+def _bracketed(
+    tape: Tape, at: int, stops: Sequence[str], *, gemma: bool, opened: bool
+) -> Reading[Extent | None]:
     outside, begun = _outside(tuple(stops), gemma=gemma)
     reach = max(map(len, begun), default=0)
     place, depth = at, int(opened)

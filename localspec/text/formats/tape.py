@@ -32,6 +32,9 @@ FENCE = "```"
 _MOST_LOOKS = 64
 """The most looks at one place without taking anything. A mark is tried in only a few ways: a
 reading that looks more often would never end."""
+_MOST_SEEN = 32
+"""How often the characters seen so far may be looked at, on average, in search of calls. Each mark
+of a call without an end makes a reading look through all of the rest."""
 
 
 class Piece(NamedTuple):
@@ -65,6 +68,7 @@ class Tape:
         self._ticks = 0
         self._said = self._apart = False
         self._looked = self._looks = 0
+        self._seen = self._reach = 0
 
     def look(self) -> None:
         """Count one more look of a reading at this place.
@@ -76,6 +80,16 @@ class Tape:
         self._looked = self.taken
         if self._looks > _MOST_LOOKS:
             raise ValueError("a reading that takes nothing")
+
+    def see(self, begin: int, end: int) -> None:
+        """Count the characters from `begin` to `end` as looked at in search of a call."""
+        self._seen += end - begin
+        self._reach = max(self._reach, self.taken + end)
+
+    @property
+    def tired(self) -> bool:
+        """Whether calls were looked for so long that the next marks are words."""
+        return self._seen > _MOST_SEEN * self._reach
 
     def give(self, kind: Kind, count: int, text: str | None = None) -> None:
         """Make a piece of the next `count` characters; its text is `text`, else the characters."""
@@ -151,12 +165,15 @@ class Tape:
 
     def find(self, at: int, text: str) -> Reading[int]:
         """Where `text` begins, from `at` on; -1 where the answer ends without it."""
+        begin = at
         while (found := self.text.find(text, at)) < 0:
             if self.ended:
                 self.short = True
+                self.see(begin, len(self.text))
                 return -1
             at = max(at, len(self.text) - len(text) + 1)
             yield
+        self.see(begin, found)
         return found
 
 
