@@ -63,3 +63,14 @@ def test_a_call_behind_some_without_an_end_is_one(words: str) -> None:
     begun = '<tool_call>{"name": "no", "arguments": {'
     text = large + words + f"{begun} or " * 5 + "so.</think>\n\n" + CALL + "</tool_call>"
     assert [one for one, _ in calls(read(form("hermes"), [text], offer))] == ["now"] * 2
+
+
+def test_blank_lines_in_a_value_are_looked_at_once() -> None:
+    """In search of a next argument, where the mark that ends the value was forgotten."""
+    head = "<tool_call>\n<function=get_weather>\n<parameter=city>\nRome"
+    tail = "<parameter=days>\n2\n</parameter>\n</function>\n</tool_call>"
+    [(_, made)] = calls(read(form("qwen3-coder"), [head + "\n \n\n" + tail]))
+    assert made == {"city": "Rome", "days": 2}
+    lines = "\n" * 300_000
+    [(_, made)] = calls(read(form("qwen3-coder"), [head + f"<parameter={lines}x\n" + tail]))
+    assert made["days"] == 2

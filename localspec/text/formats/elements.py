@@ -179,11 +179,16 @@ def _unended(
     closing = tokens(str(element.parts[-1]))[0]
     if begin not in text[at : span[0]] or closing in text[at : span[0]]:
         return span
-    line = "" if behind.startswith("</") else r"\n\s*"
+    line = "" if behind.startswith("</") else r"\n[^\S\n]*"
     known = "|".join(map(re.escape, names))
     pattern = rf"{line}{re.escape(begin)}\s*[\"']?(?:{known})[\"']?\s*{re.escape(behind)}"
     found = re.compile(pattern).search(text, at, span[0]) if known else None
-    return (found.start(), found.start()) if found else span
+    if not found:
+        return span
+    end = found.start()
+    if line:  # blank lines before it are no part of the value
+        end = text.index("\n", at + len(text[at:end].rstrip()))
+    return end, end
 
 
 def _last(way: Way) -> Sequence[str]:
