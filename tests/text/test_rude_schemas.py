@@ -11,10 +11,11 @@ import templates
 from hypothesis import given
 from hypothesis import strategies as st
 from rude_schemas import RUDE, A
+from text.test_formats import calls, form, read
 
 from localspec.errors import RequestError
 from localspec.text.dialogue import Dialogue
-from localspec.text.formats import shown, typed
+from localspec.text.formats import Offer, shown, typed, writing
 from localspec.text.formats.spelled import with_definitions
 from localspec.wire.messages import Message
 
@@ -98,3 +99,16 @@ def test_a_reference_is_what_it_refers_to(first: dict[str, Any], second: dict[st
     assert typed.choices(b, whole) == words
     needed = with_definitions(b, {**whole, "$defs": {**whole["$defs"], "c": {}}})
     assert needed["$defs"] == whole["$defs"]
+
+
+@pytest.mark.parametrize(
+    "odd", [{"$ref": 5}, {"$ref": "#/$defs"}, {"$ref": "#/required"}, {"anyOf": 1}, {"oneOf": {}}]
+)
+def test_nested_elements_are_read_whatever_their_schema_is(odd: dict[str, Any]) -> None:
+    """In the format whose values are elements themselves."""
+    whole = {"type": "object", "properties": {"a": odd}, "required": ["a"], "$defs": [1]}
+    text = writing.calls(form("minimax-m3"), [("f", {"a": {"b": "x"}})])
+    assert "<b>" in text
+    assert calls(read(form("minimax-m3"), [text], Offer([function(whole)]))) == [
+        ("f", {"a": {"b": "x"}})
+    ]

@@ -240,15 +240,13 @@ class _Tree:
         return typed.value(text, {} if wanted is None else wanted, whole)
 
     def _inner(self, name: str, wanted: Any, whole: Json) -> Any:
+        for _ in range(4):
+            if isinstance(wanted, dict) and isinstance(reference := wanted.get("$ref"), str):
+                wanted = typed.referred(reference, whole)
         if not isinstance(wanted, dict):
             return None
-        for _ in range(4):
-            if isinstance(wanted, dict) and "$ref" in wanted:
-                wanted = typed.referred(wanted["$ref"], whole)
-        options = [
-            wanted,
-            *(one for key in ("anyOf", "oneOf") for one in (wanted or {}).get(key, ())),
-        ]
+        several = (wanted.get(key) for key in ("anyOf", "oneOf"))
+        options = [wanted, *(one for some in several if isinstance(some, list) for one in some)]
         for option in options:
             if name == "item" and isinstance(option, dict) and "items" in option:
                 return option["items"]
