@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import tracemalloc
 from dataclasses import replace
+from typing import SupportsIndex
 
 import pytest
 from text.test_formats import OFFER, calls, form, read, said
+
+from localspec.text.formats import reading
+from localspec.text.formats.tape import Tape
 
 pytestmark = pytest.mark.timeout(60)
 CALL = '<tool_call>{"name": "now", "arguments": {}}'
@@ -74,3 +78,33 @@ def test_blank_lines_in_a_value_are_looked_at_once() -> None:
     lines = "\n" * 300_000
     [(_, made)] = calls(read(form("qwen3-coder"), [head + f"<parameter={lines}x\n" + tail]))
     assert made["days"] == 2
+
+
+class Counted(str):
+    """A text that counts the characters which are cut out of it."""
+
+    __slots__ = ()
+    cut = 0
+
+    def __getitem__(self, key: SupportsIndex | slice) -> str:
+        found = str.__getitem__(self, key)
+        Counted.cut += len(found)
+        return found
+
+    def __add__(self, other: str) -> Counted:
+        return Counted(str.__add__(self, other))
+
+
+def test_blanks_that_come_one_by_one_are_looked_at_once() -> None:
+    """They are held until words follow, as a mark may."""
+    tape = Tape()
+    tape.text = Counted("a")
+    reader = reading(tape, form("hermes"), OFFER)
+    Counted.cut = 0
+    for _ in range(2000):
+        next(reader)
+        tape.text = Counted(tape.text + " ")
+    assert Counted.cut < 300 * 2000
+    tape.text, tape.ended = tape.text + "b", True
+    assert [*reader] == []
+    assert "".join(piece.raw for piece in tape.pieces) == "a" + " " * 2000 + "b"

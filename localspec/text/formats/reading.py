@@ -176,8 +176,9 @@ class _Reading:
         closing = self._inside.closing if self._inside and kind == "content" else ""
         if closing:
             marks, begun = searched([*self._runs.openings, *self._others(), closing])
+        blank = 0  # all before it is blank, and no mark begins there
         while True:
-            found = marks.search(tape.text) if marks else None
+            found = marks.search(tape.text, blank) if marks else None
             held = unfinished(tape.text, begun)
             if found and (tape.ended or len(tape.text) - held > found.start()):
                 tape.look()
@@ -189,8 +190,11 @@ class _Reading:
                     tape.give("markup", len(tape.text))
                 tape.give(kind, len(tape.text))
                 return None
-            safe = tape.text[: len(tape.text) - held]
-            tape.give(kind, len(safe.rstrip(BLANK)))
+            safe = len(tape.text) - held
+            if words := len(tape.text[blank:safe].rstrip(BLANK)):
+                tape.give(kind, blank + words)
+                safe -= blank + words
+            blank = safe
             yield
 
     def _at_mark(self, mark: str) -> Reading[bool]:

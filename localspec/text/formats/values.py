@@ -18,7 +18,7 @@ from localspec.text.formats import pythonic
 MAX_DEPTH = 100
 """Depth of nested lists and objects; deeper ones are no arguments of a function."""
 _MOST_RETRIED = 8
-"""How often the text's length in characters may be read in vain, as quoted objects that are none."""
+"""How often the text's length may be read in vain, as quoted objects that are none."""
 
 _BLANK = re.compile(r"(?:\s+|/\*.*?\*/|//[^\n]*)*", re.DOTALL)
 """Blanks, and comments, which some models write into their JSON."""
