@@ -243,7 +243,9 @@ def _without_text(wanted: Any, whole: Json) -> Json | None:
         if "string" not in kinds:
             found.append(one)
         elif others := sorted(kinds - {"string"}):
-            values = [value for value in one.get("enum", ()) if not isinstance(value, str)]
+            listed = one.get("enum")
+            listed = listed if isinstance(listed, list) else []
+            values = [value for value in listed if not isinstance(value, str)]
             kept = {key: value for key, value in one.items() if key != "enum"}
             found.append({**kept, "type": others, **({"enum": values} if values else {})})
     if not found:

@@ -78,10 +78,9 @@ class Rules:
             return self._anything()
         if isinstance(reference := wanted.get("$ref"), str):
             return self._value(typed.referred(reference, self.whole), depth + 1)
-        for key in ("enum", "const"):
-            if key in wanted:
-                values = wanted[key] if key == "enum" else [wanted[key]]
-                return self._rule(" | ".join(self.style.constant(value) for value in values))
+        values = [wanted["const"]] if "const" in wanted else wanted.get("enum")
+        if isinstance(values, list) and values:
+            return self._rule(" | ".join(self.style.constant(value) for value in values))
         for key in ("anyOf", "oneOf"):
             if isinstance(several := wanted.get(key), list) and several:
                 return self._rule(" | ".join(self._value(one, depth + 1) for one in several))
