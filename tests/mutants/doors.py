@@ -46,8 +46,8 @@ DOORS = [
     Mutant(
         "wall: any token is right",
         WALL,
-        "if not right or not all(right):",
-        "if not right:",
+        "return bool(right) and all(right)",
+        "return bool(right)",
         ("daemon/test_access.py::test_tcp_needs_the_token_and_the_right_host",),
     ),
     Mutant(

@@ -16,10 +16,10 @@ TEXT = [
         (STREAMING,),
     ),
     Mutant(
-        "stop: the stop string completed last counts",
+        "stop: of stop strings completed at once the shortest is removed",
         STOP,
-        "first = min(found, default=None)",
-        "first = max(found, default=None)",
+        "self.found = max(completed, key=len)",
+        "self.found = min(completed, key=len)",
         (STREAMING,),
     ),
     Mutant(
