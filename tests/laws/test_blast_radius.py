@@ -200,7 +200,7 @@ def test_a_sampler_that_fails_ends_its_own_request(
 ) -> None:
     """A sampler that raises ends its session alone, as with a bias of no token."""
     engine = harness.engine(harness.drafters("lookup", "model"), FixedDepth(4, "model"))
-    impossible = SamplingParams(temperature=0.8, logit_bias={harness.target.n_vocab: 1.0})
+    impossible = SamplingParams(temperature=0.8, logit_bias={-1 - harness.target.n_vocab: 1.0})
 
     (last,) = assert_untouched(harness, texts, engine, harness.request(PROMPTS[0], impossible))
 
