@@ -178,10 +178,6 @@ class FedDrafter:
         request, session = chain.request, chain.session
         sampler = session.sampler
         path = [*request.prefix.tokens, *chain.tokens]
-        if sampler.constraint is not None:
-            mask = sampler.constraint.mask(path)
-            if mask is not None and not np.isfinite(logits[mask[: len(logits)]]).any():
-                return None
         back = sampler.looks_back
         recent = session.tokens[-back:] if back else []
         position = len(session.tokens) + len(path)
@@ -191,7 +187,7 @@ class FedDrafter:
 
         try:
             token, law = propose(logits)
-        except (EngineError, GrammarError):  # biases and bans may leave nothing either
+        except GrammarError:
             return None
         if request.siblings and law is None:
             chain.seconds.append(second(logits, token, propose))

@@ -13,7 +13,7 @@ from typing import TypeAlias
 
 import numpy as np
 
-from localspec.errors import EngineError, GrammarError
+from localspec.errors import GrammarError
 from localspec.types import Draft, Floats, Probs, Signal, Token
 
 Second: TypeAlias = "tuple[Token, float] | None"
@@ -34,7 +34,7 @@ def second(
     others[token] = -np.inf
     try:
         other, _ = propose(others)
-    except (EngineError, GrammarError):  # nothing else is allowed
+    except GrammarError:  # nothing else is allowed
         return None
     if other == token or not np.isfinite(others[other]):
         return None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 import os
 import subprocess
@@ -16,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 from scripted import Peer, answer
-from typist import ENTER, Typist, roles
+from typist import ENTER, Looking, Typist, roles
 from user_home import UserHome
 
 from localspec import paths
@@ -103,17 +102,8 @@ def test_a_kill_in_the_middle_of_a_long_answer_costs_its_last_seconds(
 ) -> None:
     """The arrived part is on disk before the answer is over."""
     seen: list[list[tuple[str, str]]] = []
-
-    class Looking(io.StringIO):
-        """Reads along what is kept."""
-
-        def write(self, text: str) -> int:
-            if "three" in text:
-                seen.append(roles(archive.load(archive.latest())))
-            return super().write(text)
-
     talk.talk.kept_seconds = 0.0
-    talk.talk.console = Console(file=Looking())
+    talk.talk.console = Console(file=Looking(seen))
     peer.streams = [answer("one ", "two ", "three")]
     talk.type(f"count{ENTER}")
     assert seen == [[("user", "count"), ("assistant", "one two ")]]

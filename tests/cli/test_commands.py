@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import inspect
-import io
 import json
 import os
 import signal
@@ -15,7 +14,7 @@ from fake_terminal import FakeTerminal
 from full_disk import full_disk
 from rich.console import Console
 from scripted import SPECULATION, TIMINGS, USAGE, Peer, answer, chunk, event
-from typist import CTRL_C, ENTER, PASTE, PASTED, Typist, roles
+from typist import CTRL_C, ENTER, PASTE, PASTED, Looking, Typist, roles
 
 from localspec.chats import archive
 from localspec.chats.transcript import Conversation
@@ -63,16 +62,7 @@ def test_the_old_answer_stays_until_the_new_one_has_text(peer: Peer, talk: Typis
 def test_the_old_answer_is_kept_until_the_new_one_is_whole(peer: Peer, command: str) -> None:
     """A kill in the middle, or an error behind some text, costs nothing of it."""
     seen: list[list[tuple[str, str]]] = []
-
-    class Looking(io.StringIO):
-        """Reads along what is kept."""
-
-        def write(self, text: str) -> int:
-            if "three" in text:
-                seen.append(roles(archive.load(archive.latest())))
-            return super().write(text)
-
-    talk = Typist(file=Looking())
+    talk = Typist(file=Looking(seen))
     talk.talk.kept_seconds = 0.0
     died = {"error": {"message": "The worker died.", "code": "worker_crashed"}}
     broken = [*map(chunk, ("one ", "two ", "three")), event(died)]
