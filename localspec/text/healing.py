@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Sequence
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,7 +28,8 @@ _BLANKS = (" ", "\t")
 class SortedVocabulary:
     """The tokens of one model in the order of their bytes. Model lifetime; any thread.
 
-    Sorting a large vocabulary takes 60 ms, during which no other thread runs Python.
+    They are sorted when they are first searched: a large vocabulary takes 60 ms, during which no
+    other thread runs Python.
 
     Args:
         pieces: The bytes of each token; b"" for special ones, which begin no word.
@@ -36,11 +38,15 @@ class SortedVocabulary:
     def __init__(self, pieces: Sequence[bytes]) -> None:
         self.n_vocab = len(pieces)
         self.pieces = pieces
-        order = sorted(
-            (token for token, piece in enumerate(pieces) if piece), key=pieces.__getitem__
-        )
-        self._tokens = np.array(order, dtype=np.int32)
-        self._sorted = [pieces[token] for token in order]
+
+    @cached_property
+    def _tokens(self) -> NDArray[np.int32]:
+        words = (token for token, piece in enumerate(self.pieces) if piece)
+        return np.array(sorted(words, key=self.pieces.__getitem__), dtype=np.int32)
+
+    @cached_property
+    def _sorted(self) -> list[bytes]:
+        return [self.pieces[token] for token in self._tokens]
 
     def beginning(self, text: bytes) -> NDArray[np.int32]:
         """The tokens that begin with `text`, including those that are equal to it."""

@@ -66,6 +66,17 @@ def _size(result: Compiled | RequestError) -> int:
     return sum(map(len, texts))
 
 
+class VocabularyPreparation:
+    """The idle task that builds what the first grammar of a model would wait for."""
+
+    def __init__(self, vocabulary: Vocabulary) -> None:
+        self._vocabulary = vocabulary
+
+    def advance(self, _now: float) -> bool:
+        """Build it, all at once; False where that was done before."""
+        return self._vocabulary.prepare()
+
+
 class Grammars:
     """Makes the constraints of one model's requests. Model lifetime; any thread.
 

@@ -63,7 +63,7 @@ class Dear:
 def words(harness: Harness) -> Vocabulary:
     """The tiny target's vocabulary."""
     target = harness.target
-    return Vocabulary(target.n_vocab, target.piece, target.eog, target.plain_tokens)
+    return Vocabulary(target.pieces(), target.eog, target.plain_tokens)
 
 
 def asked(harness: Harness, words: Vocabulary, prompt: str, sampling: SamplingParams) -> Request:

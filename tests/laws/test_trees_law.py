@@ -190,7 +190,7 @@ def test_second_choices_of_a_head_change_no_token(fed: Fed, chain: str) -> None:
 def test_second_choices_stay_within_a_grammar(standard: Harness, temperature: float) -> None:
     """Where it allows one token there is none, and the draft model drafts to the end."""
     target = standard.target
-    words = Vocabulary(target.n_vocab, target.piece, target.eog, target.plain_tokens)
+    words = Vocabulary(target.pieces(), target.eog, target.plain_tokens)
     fields = {"a": {"type": "boolean"}}
     schema = {"type": "object", "properties": fields, "required": ["a"]}
     grammar = LLMatcher.grammar_from_json_schema(

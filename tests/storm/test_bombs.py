@@ -64,8 +64,8 @@ def preparer(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RequestPrepar
     path = tmp_path_factory.mktemp("tiny") / "t.gguf"
     model = Model.load(tiny.build(path, specials=FILLS_IN), Placement(gpu_layers=0))
     sandbox = Sandbox()
-    vocabulary = Vocabulary(model.n_vocab, model.piece, model.eog, model.plain_tokens)
-    words = SortedVocabulary([model.piece(token) for token in range(model.n_vocab)])
+    vocabulary = Vocabulary(model.pieces(), model.eog, model.plain_tokens)
+    words = SortedVocabulary(model.pieces())
     prompts = Prompts(model, Markers(*model.specials()), 13, sandbox, words)
     process.loaded()
     yield RequestPreparer(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import llguidance
@@ -28,7 +29,21 @@ SCHEMA = {
 @pytest.fixture(scope="module")
 def vocabulary() -> Vocabulary:
     """Bytes, three longer tokens and three special ones."""
-    return Vocabulary(len(PIECES), PIECES.__getitem__, EOG)
+    return Vocabulary(PIECES, EOG)
+
+
+def test_a_vocabulary_is_prepared_once_by_whoever_needs_it_first() -> None:
+    """Ahead, by the first grammar, or by several at once: the masks are the same."""
+    source = grammar.source({"type": "json_object", "schema": SCHEMA})
+    assert source is not None
+    compiled = grammar.compiled(source).grammar
+    ahead, late, shared = (Vocabulary(PIECES, EOG) for _ in range(3))
+    assert (ahead.prepare(), ahead.prepare()) == (True, False)
+    with ThreadPoolExecutor(4) as threads:
+        found = [*threads.map(shared.constraint, [compiled] * 8)]
+    masks = [each.mask([]) for each in (*found, ahead.constraint(compiled))]
+    assert all(np.array_equal(mask, late.constraint(compiled).mask([])) for mask in masks)
+    assert not any(each.prepare() for each in (ahead, late, shared))
 
 
 def opened(vocabulary: Vocabulary, response_format: dict[str, Any]) -> GrammarConstraint:
@@ -235,7 +250,7 @@ def test_a_path_that_exceeds_the_limits_costs_no_other_request(vocabulary: Vocab
 def test_a_model_without_an_end_token_cannot_be_constrained() -> None:
     """Without an end-of-generation token a finished answer could not end, so it is refused."""
     with pytest.raises(RequestError, match="no token that ends"):
-        opened(Vocabulary(len(PIECES), PIECES.__getitem__, set()), {"type": "json_object"})
+        opened(Vocabulary(PIECES, set()), {"type": "json_object"})
 
 
 def test_a_grammar_is_compiled_once_for_all_requests_that_have_it(

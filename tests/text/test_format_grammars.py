@@ -30,7 +30,7 @@ class Words:
         self.texts = [*BYTES, *(mark.encode() for mark in self.marks), b""]
         pieces = [*BYTES, *[b""] * len(self.marks), b""]
         self.eog = len(pieces) - 1
-        self.vocabulary = Vocabulary(len(pieces), pieces.__getitem__, {self.eog})
+        self.vocabulary = Vocabulary(pieces, {self.eog})
         self.tokens = {mark: 256 + index for index, mark in enumerate(self.marks)}
 
     def opened(self, found: Format, offer: Offer) -> GrammarConstraint:

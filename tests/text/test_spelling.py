@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 import tiny
@@ -42,6 +44,18 @@ def model(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
     return Model.load(tiny.build(folder / "tiny.gguf", sentencepiece=request.param))
 
 
+@pytest.mark.parametrize("sentencepiece", [False, True])
+def test_all_pieces_are_those_of_each_token(tmp_path: Path, *, sentencepiece: bool) -> None:
+    """Tokens that write nothing, and one of more bytes than are made room for, among them."""
+    long = f"<{'x' * 300}>"
+    file = tiny.build(tmp_path / "tiny.gguf", specials=(long,), sentencepiece=sentencepiece)
+    model = Model.load(file)
+    pieces = model.pieces()
+    assert pieces == [model.piece(token) for token in range(model.n_vocab)]
+    assert {b"", long.encode()} < set(pieces)
+    model.close()
+
+
 @pytest.mark.parametrize(
     ("rule", "wanted"),
     [
@@ -56,7 +70,7 @@ def test_a_grammar_of_one_text_allows_that_text_alone(
     model: Model, rule: dict[str, object], wanted: str, seed: int
 ) -> None:
     """By any choice of allowed tokens, and by those that are forced."""
-    words = Vocabulary(model.n_vocab, model.piece, model.eog, model.plain_tokens)
+    words = Vocabulary(model.pieces(), model.eog, model.plain_tokens)
     source = grammar.source(rule)
     assert source is not None
     constraint = words.constraint(grammar.compiled(source).grammar)

@@ -12,8 +12,10 @@ from worker.idling import answer, opened
 from localspec.engine.calibrate import FAR_TOKENS
 from localspec.engine.exactness.classes import EVERYWHERE
 from localspec.engine.prefill import QUIET_SECONDS
+from localspec.text.constraint import Vocabulary
 from localspec.types import READ_ROWS
 from localspec.worker.exactness_probe import BackgroundProbe, NearProbe
+from localspec.worker.grammars import VocabularyPreparation
 from localspec.worker.idle import SAVE_SECONDS, IdleTasks
 from localspec.worker.kernel_speedup import ROWS, KernelSpeedup
 from localspec.worker.measuring import Measuring
@@ -51,6 +53,17 @@ def test_chores_follow_each_other_and_costs_come_first(tmp_path: Path) -> None:
     while rest.advance(0.0):
         pass
     assert done == ["probe", "probe", "kernels", "probe", "kernels"]
+
+
+def test_an_idle_worker_prepares_for_the_first_grammar_once() -> None:
+    """A grammar that was asked for before has prepared it."""
+    words = Vocabulary([b"a", b"b", b""], {2})
+    task = VocabularyPreparation(words)
+    assert [task.advance(0.0) for _ in range(3)] == [True, False, False]
+    words = Vocabulary([b"a", b"b", b""], {2})
+    words.prepare()
+    assert not VocabularyPreparation(words).advance(0.0)
+    assert not VocabularyPreparation(Vocabulary([b"a"], set())).advance(0.0)
 
 
 def test_a_probe_leaves_slots_as_it_found_them(tmp_path: Path) -> None:

@@ -39,7 +39,7 @@ def test_of_a_refused_request_only_the_reason_is_kept() -> None:
     """Neither its schemas nor, in the traceback of the error, the request around them."""
     pieces = [*(bytes([byte]) for byte in range(256)), b""]
     sandbox = Sandbox()
-    grammars = Grammars(Vocabulary(len(pieces), pieces.__getitem__, {256}), sandbox)
+    grammars = Grammars(Vocabulary(pieces, {256}), sandbox)
 
     def refused(number: int) -> str:
         fields = {"a": {"enum": [str(number) + "x" * (LARGE // 10)]}, "b": {"pattern": "("}}

@@ -62,7 +62,7 @@ def model(request: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Mo
 def preparing(model: Model) -> Iterator[Preparing]:
     """Prepares requests for this model with a template."""
     sandbox = Sandbox()
-    vocabulary = Vocabulary(model.n_vocab, model.piece, model.eog, model.plain_tokens)
+    vocabulary = Vocabulary(model.pieces(), model.eog, model.plain_tokens)
     grammars = Grammars(vocabulary, sandbox)
 
     def prepared(path: Path) -> RequestPreparer:
