@@ -87,8 +87,8 @@ remote-test:
 
 kernels: $(VENV)/.checks
 	@builds=$$($(BIN)/python tests/native/isa.py all) && LOCALSPEC_BUILDS="$$builds" $(BIN)/pytest -rs \
-		tests/laws/test_products_law.py tests/laws/test_many_rows_law.py tests/laws/test_batches_law.py tests/laws/test_attention_law.py \
-		tests/laws/test_kinds_law.py
+		tests/laws/test_products_law.py tests/laws/test_packing_law.py tests/laws/test_many_rows_law.py \
+		tests/laws/test_batches_law.py tests/laws/test_attention_law.py tests/laws/test_kinds_law.py
 
 # Where ggml's CPU library for one instruction set is, which may be less than this CPU has; the tests ask.
 isa:

@@ -13,13 +13,16 @@ function(localspec_rename file suffix)
 endfunction()
 
 function(localspec_rows)
-    target_sources(ggml-cpu PRIVATE "${LOCALSPEC_NATIVE}/amx.cpp" "${LOCALSPEC_NATIVE}/rows.cpp")
+    foreach(file amx packing rows)
+        target_sources(ggml-cpu PRIVATE "${LOCALSPEC_NATIVE}/${file}.cpp")
+    endforeach()
     # A product and a sum stay two operations where they are written as two.
     set_property(
         SOURCE "${LOCALSPEC_NATIVE}/rows.cpp" TARGET_DIRECTORY ggml-cpu
         APPEND PROPERTY COMPILE_OPTIONS -ffp-contract=off)
     localspec_rename(amx/mmq.cpp tiles ggml_backend_amx_mul_mat ggml_backend_amx_desired_wsize)
     localspec_rename(amx/amx.cpp stock ggml_backend_amx_buffer_type)
+    localspec_rename(repack.cpp stock ggml_backend_cpu_repack_buffer_type)
     localspec_rename(traits.cpp stock ggml_cpu_extra_compute_forward ggml_cpu_extra_work_size)
 endfunction()
 
