@@ -209,9 +209,7 @@ def test_after_an_update_no_process_of_the_old_files_loads(
     asyncio.run(scene())
 
 
-def test_a_process_that_died_before_its_load_is_no_crash_of_the_model(
-    harness: Any, daemon: Any
-) -> None:
+def test_a_process_that_died_unheard_is_no_crash(harness: Any, daemon: Any) -> None:
     """Killed while it waited, or just taken and its Load unread: the request is answered."""
 
     async def scene() -> None:

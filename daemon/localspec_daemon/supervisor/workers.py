@@ -93,8 +93,8 @@ class Workers:
             waiting.result().ended.add_done_callback(lambda _: self._died(waiting))
 
     def _died(self, waiting: asyncio.Task[WorkerProcess]) -> None:
-        if self.waiting is waiting:
-            process = waiting.result()
+        process = waiting.result()
+        if self.waiting is waiting and not process.ended.cancelled():
             _log.debug("waiting_process_died pid=%d code=%d", process.pid, process.ended.result())
             self._let_go()
 
