@@ -21,7 +21,6 @@ from localspec.cli.launch import Watch
 from localspec.config import Config
 from localspec.errors import EngineError
 from localspec.wire.messages import Load
-from localspec_daemon.supervisor import installation
 from localspec_daemon.supervisor.installation import Installation
 from localspec_daemon.supervisor.worker import COMMAND, Worker
 from localspec_daemon.supervisor.workers import Workers
@@ -186,14 +185,12 @@ def test_a_process_that_cannot_be_started_is_an_error_of_loads_alone(gguf: Path)
     asyncio.run(scene())
 
 
-def test_after_an_update_no_process_of_the_old_files_loads(
-    gguf: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_after_an_update_no_process_of_the_old_files_loads(gguf: Path, tmp_path: Path) -> None:
     """Its imports are of the old files, and late ones would be of the new."""
-    monkeypatch.setattr(installation, "RUNNING", Installation([tmp_path]))
 
     async def scene() -> None:
         it = Scene(gguf)
+        it.workers = Workers(SCRIPTED, Installation([tmp_path]))
         it.opens()
         pid = await it.pid()
         (tmp_path / "new.py").touch()

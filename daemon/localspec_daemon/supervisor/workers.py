@@ -26,9 +26,14 @@ class Workers:
     start of the process that waits.
     """
 
-    def __init__(self, command: Sequence[str] = COMMAND) -> None:
+    def __init__(
+        self,
+        command: Sequence[str] = COMMAND,
+        files: installation.Installation = installation.RUNNING,
+    ) -> None:
         self.living: set[Worker] = set()
         self._command = command
+        self._files = files
         self._keeps_one = False
         self.waiting: asyncio.Task[WorkerProcess] | None = None
         self._leaving: set[asyncio.Task[None]] = set()
@@ -57,7 +62,7 @@ class Workers:
         """The process that waits, which waits no more; None if there is none."""
         if not (waiting := self.waiting):
             return None
-        updated = await asyncio.to_thread(installation.RUNNING.replaced)
+        updated = await asyncio.to_thread(self._files.replaced)
         await asyncio.wait({waiting})
         if self.waiting is not waiting:  # it has ended, or another load was faster
             return None
@@ -78,7 +83,7 @@ class Workers:
             self.waiting.add_done_callback(self._started)
 
     async def _start(self) -> WorkerProcess:
-        if await asyncio.to_thread(installation.RUNNING.replaced):
+        if await asyncio.to_thread(self._files.replaced):
             raise EngineError("LocalSpec was updated.", fix=installation.RESTART)
         return await WorkerProcess.start(self._command)
 
