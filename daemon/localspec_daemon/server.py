@@ -183,6 +183,7 @@ class Server:
         runner.app[routes.OPEN_PORT] = page_address
         await runner.setup()
         stack.push_async_callback(self.supervisor.close)
+        self.supervisor.pool.workers.open()
         stack.push_async_callback(runner.cleanup)
         if tcp:
             self.supervisor.tcp = listen.address(listeners[-1])

@@ -14,7 +14,8 @@ import msgspec
 import pytest
 
 from localspec.errors import EngineError
-from localspec_daemon.supervisor.worker import Exit, Worker
+from localspec_daemon.supervisor.worker import COMMAND, Exit
+from localspec_daemon.supervisor.workers import Workers
 
 
 @contextmanager
@@ -66,7 +67,7 @@ def test_without_descriptors_for_a_worker_the_error_says_how_to_get_some(
         async with daemon(harness) as it:
             load = (await it.server.supervisor.model(None)).load
             with descriptors(free), pytest.raises(EngineError) as caught:
-                await Worker.spawn(load)
+                await Workers(COMMAND).spawn(load)
             assert "ulimit -n" in caught.value.fix
 
     asyncio.run(scene())

@@ -4,10 +4,32 @@ from __future__ import annotations
 
 from mutants.mutant import Mutant
 
+WORKERS, MODEL = (f"daemon/localspec_daemon/supervisor/{name}.py" for name in ("workers", "model"))
 LISTEN, WALL = "daemon/localspec_daemon/http/listen.py", "daemon/localspec_daemon/http/access.py"
 POLICY, TRANSFER = "daemon/localspec_daemon/supervisor/restarts.py", "localspec/catalog/transfer.py"
 
 DOORS = [
+    Mutant(
+        "workers: a process waits beside a worker",
+        WORKERS,
+        "if self._keeps_one and not self.living and not self.waiting:",
+        "if self._keeps_one and not self.waiting:",
+        ("daemon/test_waiting_process.py::test_one_process_waits_while_no_worker_lives",),
+    ),
+    Mutant(
+        "workers: a daemon that ends leaves the process that waits",
+        WORKERS,
+        "        self._keeps_one = False\n        self._let_go()\n",
+        "        self._keeps_one = False\n",
+        ("daemon/test_waiting_process.py::test_one_process_waits_while_no_worker_lives",),
+    ),
+    Mutant(
+        "model: a process that died while it waited is a crash",
+        MODEL,
+        "if worker.died_unheard and not again:",
+        "if worker.died_unheard and again:",
+        ("daemon/test_waiting_process.py::test_a_process_that_died_unheard_is_no_crash",),
+    ),
     Mutant(
         "socket: other users may enter",
         LISTEN,

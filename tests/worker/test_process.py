@@ -441,3 +441,10 @@ def test_a_process_limits_what_its_death_leaves(worker: Worker) -> None:
     assert int((proc / "oom_score_adj").read_text()) > int(
         Path(f"/proc/{os.getpid()}/oom_score_adj").read_text()
     )
+
+
+def test_a_supervisor_that_leaves_before_a_load_ends_the_process_in_silence(fresh: Worker) -> None:
+    """Exit code 0, and not a word on standard error."""
+    fresh.socket.close()
+    _, said = fresh.process.communicate(timeout=PATIENCE_SECONDS)
+    assert (fresh.process.returncode, said) == (0, b"")

@@ -19,8 +19,9 @@ from localspec.errors import Busy
 WANTED_DESCRIPTORS = 4096
 """Open files of this process, one for each connection; macOS allows 256 by default."""
 RESERVED_DESCRIPTORS = 48
-"""The daemon's own: 14 when it rests, 3 for a worker and 8 more while it is started, and a dozen
-for connections that were just accepted or are just being closed."""
+"""The daemon's own: 14 when it rests, 3 for a worker, or for the process that waits for a load, and
+8 more while it is started, and a dozen for connections that were just accepted or are just being
+closed."""
 MOST_ON_SOCKET = 512
 MOST_UNKNOWN = 64
 """Connections without a token yet: each counts for the milliseconds until its head is read."""

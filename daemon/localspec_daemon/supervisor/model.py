@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator
 from contextlib import aclosing, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
 from localspec import paths
@@ -32,6 +32,7 @@ from localspec_daemon.supervisor.resumption import MAX_RESUMES, Files, Resumed, 
 from localspec_daemon.supervisor.suspects import RefusedRequests, Trials
 from localspec_daemon.supervisor.turns import Turns
 from localspec_daemon.supervisor.worker import Exit, StreamEvent, Worker
+from localspec_daemon.supervisor.workers import Workers
 
 _log = logging.getLogger("localspec.model")
 
@@ -45,15 +46,14 @@ class PoolServices:
     `make_room` waits until a model may take memory, and returns how many bytes of the host's.
     `unload_one` unloads an idle model other than the given one; False if there is none. `changed`
     wakes its waiters whenever a state, a number of requests or a loading progress changes.
-    `command` starts a worker. `workers` are all processes that have not ended.
+    `workers` starts the worker of a load.
     """
 
     make_room: Callable[[Model], Awaitable[int]]
     unload_one: Callable[[Model], Awaitable[bool]]
     changed: Broadcast
-    command: Sequence[str]
+    workers: Workers
     refused_requests: RefusedRequests
-    workers: set[Worker] = field(default_factory=set)
 
 
 class Model:
@@ -92,9 +92,8 @@ class Model:
         self._leaving: asyncio.Task[None] | None = None
         self._make_room, self._unload_one = services.make_room, services.unload_one
         self._changed = services.changed
-        self._command = services.command
-        self._refused_requests = services.refused_requests
         self._workers = services.workers
+        self._refused_requests = services.refused_requests
 
     @property
     def name(self) -> str:
@@ -378,12 +377,9 @@ class Model:
             return True
         return self.fallbacks.avoid_fault(self.name, exit_)
 
-    async def _start(self, load: Load) -> tuple[Worker, Exit | None]:
+    async def _start(self, load: Load, *, again: bool = False) -> tuple[Worker, Exit | None]:
         """Spawn a worker and wait until it is ready; the Exit is that of one that failed."""
-        load = self.fallbacks.applied(load, self.host_bytes)
-        worker = await Worker.spawn(load, self._command)
-        self._workers.add(worker)
-        worker.exited.add_done_callback(lambda _: self._workers.discard(worker))
+        worker = await self._workers.spawn(self.fallbacks.applied(load, self.host_bytes))
         worker.on_progress = self.progressed
         self._starting = worker
         try:
@@ -397,6 +393,8 @@ class Model:
             raise
         finally:
             self._starting = None
+        if worker.died_unheard and not again:
+            return await self._start(load, again=True)
         if isinstance(worker.loaded.exception(), WorkerCrashed):
             self._crashed(exit_, lived_seconds=0)
         return worker, exit_

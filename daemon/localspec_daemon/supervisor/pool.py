@@ -30,6 +30,7 @@ from localspec_daemon.supervisor.model import Model, PoolServices
 from localspec_daemon.supervisor.resumption import Files
 from localspec_daemon.supervisor.suspects import RefusedRequests
 from localspec_daemon.supervisor.worker import COMMAND
+from localspec_daemon.supervisor.workers import Workers
 
 _log = logging.getLogger("localspec.pool")
 
@@ -71,8 +72,9 @@ class Pool:
         self._retiring: set[asyncio.Task[None]] = set()
         self._room = asyncio.Lock()
         self.refused_requests = RefusedRequests()
+        self.workers = Workers(command)
         self._services = PoolServices(
-            self._make_room, self._unload_one, self.changed, command, self.refused_requests
+            self._make_room, self._unload_one, self.changed, self.workers, self.refused_requests
         )
 
     def model(self, load: Load, files: Files) -> Model:
@@ -142,7 +144,7 @@ class Pool:
         """False once a process outlives SIGKILL by KILL_SECONDS: its model may wait for ever."""
         return all(
             worker.killed_at is None or now - worker.killed_at < KILL_SECONDS
-            for worker in self._services.workers
+            for worker in self.workers.living
         )
 
     async def close(self) -> None:
@@ -150,6 +152,7 @@ class Pool:
         for task in self._retiring:
             task.cancel()
         await asyncio.gather(*self._retiring, return_exceptions=True)
+        await self.workers.close()
         await asyncio.gather(*(model.unload() for model in [*self.models.values(), *self._retired]))
 
     async def _unload_retired(self, model: Model) -> None:

@@ -3,16 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import errno
-import logging
-import os
 import re
 import signal
-import socket
 import sys
-from collections import deque
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeAlias
@@ -24,7 +18,6 @@ from localspec.errors import (
     OutOfMemory,
     RemoteUnavailable,
     WorkerCrashed,
-    bounded,
     by_code,
 )
 from localspec.wire.messages import (
@@ -53,21 +46,13 @@ from localspec.wire.messages import (
     Started,
 )
 from localspec_daemon.supervisor import installation
-from localspec_daemon.supervisor.channel import Channel
 from localspec_daemon.supervisor.restarts import Watchdog
-
-_log = logging.getLogger("localspec.worker")
+from localspec_daemon.supervisor.worker_process import WorkerProcess
 
 COMMAND = (sys.executable, "-P", "-m", "localspec.worker")
 """-P: modules in the current directory are not imported."""
 QUIT_SECONDS = 3.0
 """From `Quit`, or from a closed channel, to SIGKILL. Less than `localspec stop` waits."""
-LAST_WORDS_LINES = 12
-MAX_WORDS_CHARS = 1000
-"""The most characters of one of its last lines: a line may quote a whole key of a file."""
-
-_NO_FILES = {errno.EMFILE, errno.ENFILE}
-
 StreamEvent: TypeAlias = Progress | Started | Reading | Delta | Finished | Replayed | QuestionAnswer
 
 
@@ -132,13 +117,13 @@ class Exit:
 
 
 class Worker:
-    """One process that hosts one model, from spawn to exit. Lives on the event loop's thread.
+    """One process that hosts one model, from its Load to its exit. On the event loop's thread.
 
     `loaded` ends with Ready or with the error that refused the model. `exited` always ends with an
     Exit: the process has ended then, and its memory is free.
     """
 
-    def __init__(self, load: Load, process: asyncio.subprocess.Process, channel: Channel) -> None:
+    def __init__(self, load: Load, process: WorkerProcess) -> None:
         loop = asyncio.get_running_loop()
         self.load = load
         self.pid = process.pid
@@ -151,42 +136,15 @@ class Worker:
         self.on_progress: Callable[[Progress], None] = lambda _: None
         self.on_event: Callable[[Event], None] = lambda _: None
         self._process = process
-        self._channel = channel
+        self._channel = process.channel
         self._streams: dict[str, asyncio.Queue[Event | Exit]] = {}
         self._goodbye = False
         self._killed_for = ""
         self.killed_at: float | None = None
         self._memory_kills = _memory_kills()
-        self._last_words: deque[str] = deque(maxlen=LAST_WORDS_LINES)
-        channel.send(load)
+        self._heard = False
+        self._channel.send(load)
         self._task = loop.create_task(self._run())
-
-    @classmethod
-    async def spawn(cls, load: Load, command: Sequence[str] = COMMAND) -> Worker:
-        """Start a process and send it its Load. Raises EngineError."""
-        channel: Channel | None = None
-        try:
-            ours, theirs = socket.socketpair()
-            with theirs:
-                channel = Channel(*await asyncio.open_unix_connection(sock=ours))
-                process = await asyncio.create_subprocess_exec(
-                    *command,
-                    "--fd",
-                    str(theirs.fileno()),
-                    pass_fds=(theirs.fileno(),),
-                    process_group=0,  # Ctrl-C in a terminal is for the supervisor alone
-                    stdin=asyncio.subprocess.DEVNULL,
-                    stdout=2,
-                    stderr=asyncio.subprocess.PIPE,
-                )
-        except BaseException as error:
-            if channel:
-                await channel.close()
-            if isinstance(error, OSError):
-                fix = "ulimit -n 256, and localspec restart" if error.errno in _NO_FILES else ""
-                raise EngineError(f"A worker cannot be started: {error}.", fix=fix) from error
-            raise
-        return cls(load, process, channel)
 
     async def generate(
         self, request: Generate | Replay | Question | SlotAction | EndThoughts
@@ -231,11 +189,10 @@ class Worker:
 
     def kill(self, reason: str) -> None:
         """SIGKILL for the whole process group; `exited` follows."""
-        if not self.exited.done() and self._process.returncode is None:
+        if not self.exited.done() and self._process.runs:
             self._killed_for = self._killed_for or reason
             self.killed_at = self.killed_at or asyncio.get_running_loop().time()
-            with contextlib.suppress(ProcessLookupError):  # it has ended already
-                os.killpg(self.pid, signal.SIGKILL)
+            self._process.kill()
 
     def crash(self, exit_: Exit) -> DaemonError:
         """The error for requests that were on this worker or waited for it."""
@@ -252,6 +209,14 @@ class Worker:
         )
 
     @property
+    def died_unheard(self) -> bool:
+        """Whether it ended by itself before a word of its load: the process may have died before.
+
+        One that waits can be killed in the moment in which a load takes it.
+        """
+        return self.exited.done() and not self._heard and not self._killed_for
+
+    @property
     def short_of_memory(self) -> bool:
         """Whether an ended load lacked memory: the worker died of that or reported it."""
         return self.exited.result().out_of_memory or isinstance(
@@ -259,26 +224,21 @@ class Worker:
         )
 
     async def _run(self) -> None:
-        words = asyncio.create_task(self._relay_stderr())
         try:
             while (event := await self._channel.receive()) is not None:
                 self._take(event)
         except EngineError as error:
             self.kill(error.message)
         await self._channel.close()
-        try:
-            async with asyncio.timeout(QUIT_SECONDS):
-                await self._process.wait()
-        except TimeoutError:
-            self.kill("closing its channel without leaving")
-        returncode = await self._process.wait()
-        await words
+        await asyncio.wait({self._process.ended}, timeout=QUIT_SECONDS)
+        self.kill("closing its channel without leaving")
+        returncode = await self._process.ended
         before, now = self._memory_kills, _memory_kills()
         exit_ = Exit(
             self._goodbye,
             returncode,
             self._killed_for,
-            tuple(self._last_words),
+            tuple(self._process.last_words),
             None if before is None or now is None else now - before,
         )
         self.exited.set_result(exit_)
@@ -290,6 +250,7 @@ class Worker:
             stream.put_nowait(exit_)
 
     def _take(self, event: Event) -> None:
+        self._heard = True
         match event:
             case Progress():
                 self._progressed(event)
@@ -329,22 +290,6 @@ class Worker:
         elif not event.id:
             self.watchdog.loading()
             self.on_progress(event)
-
-    async def _relay_stderr(self) -> None:
-        """Copy its standard error, where native code explains aborts; keep the last lines."""
-        stderr = self._process.stderr
-        assert stderr is not None  # noqa: S101 - spawn asked for a pipe
-        while True:
-            try:
-                line = await stderr.readline()
-            except ValueError:
-                continue  # a line over the reader's limit; the rest of it follows
-            if not line:
-                return
-            text = line.decode(errors="replace").rstrip()
-            self._last_words.append(bounded(text, MAX_WORDS_CHARS))
-            quiet = text.startswith(("DEBUG ", "INFO "))  # the daemon logs the same events
-            _log.log(logging.DEBUG if quiet else logging.INFO, "pid=%d %s", self.pid, text)
 
 
 def _mend(otherwise: str) -> str:
