@@ -3,7 +3,6 @@
     python -m packing_peer LIBRARIES
 
 And the types that llama.cpp's own code packed, as it logs them: all where LOCALSPEC_ROWS is 0.
-And whether the system was asked for huge pages.
 """
 
 from __future__ import annotations
@@ -12,7 +11,6 @@ import ctypes
 import hashlib
 import itertools
 import json
-import re
 import sys
 from ctypes import c_char_p, c_int, c_int64, c_size_t, c_void_p
 from pathlib import Path
@@ -30,10 +28,6 @@ EXPERTS = [1, 3]
 _OF_EXTRA = 320
 """Where a ggml_tensor has its layout; nothing where llama.cpp does not pack it."""
 _LOGGED = "repack tensor"
-_Q4_K = 12
-_RANGE = re.compile(r"([0-9a-f]+)-([0-9a-f]+) ")
-HUGE_PAGES = Path("/sys/kernel/mm/transparent_hugepage")
-"""Where a system that has them says so."""
 
 
 class Packing:
@@ -67,18 +61,6 @@ class Packing:
         call(base, "free", context)
         return found
 
-    def has_huge_pages(self) -> bool:
-        """Whether the system may give huge pages to packed weights of some megabytes."""
-        base, context = self.library.base, self.library.context()
-        tensor = call(base, "new_tensor_2d", context, c_int(_Q4_K), c_int64(2048), c_int64(8192))
-        where = self.library.buffer_types["CPU_REPACK"]
-        buffer = call(base, "backend_alloc_ctx_tensors_from_buft", context, where)
-        size = call(base, "nbytes", tensor, result=c_size_t)
-        found = "hg" in flags(call(base, "get_data", tensor).value + size // 2)
-        call(base, "backend_buffer_free", buffer)
-        call(base, "free", context)
-        return found
-
     def digests(self) -> dict[str, str]:
         """By type and sizes, of all tensors that llama.cpp packs."""
         found = {}
@@ -92,23 +74,11 @@ class Packing:
         return found
 
 
-def flags(address: int) -> list[str]:
-    """Of the memory around an address, as Linux lists them."""
-    inside = False
-    for line in Path("/proc/self/smaps").read_text().splitlines():
-        if found := _RANGE.match(line):
-            inside = int(found[1], 16) <= address < int(found[2], 16)
-        elif inside and line.startswith("VmFlags:"):
-            return line.split()[1:]
-    return []
-
-
 def main() -> None:
     """As the module says."""
     packing = Packing(Path(sys.argv[1]))
     found: dict[str, Any] = {"kernels": packing.library.kernels, "packed": packing.digests()}
-    huge = packing.has_huge_pages() if HUGE_PAGES.exists() else None
-    json.dump(found | {"by_llama": sorted(packing.by_llama), "huge": huge}, sys.stdout)
+    json.dump(found | {"by_llama": sorted(packing.by_llama)}, sys.stdout)
 
 
 if __name__ == "__main__":

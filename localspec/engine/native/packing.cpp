@@ -3,8 +3,7 @@
 // A tile has eight outputs, which take turns of eight bytes (packed.h). llama.cpp's own code copies every block
 // three times and scales byte by byte (make_block_q4_Kx8 in ggml-cpu/repack.cpp), and that was a third of a load.
 // Everything else stays with it: other types and processors, what is not a whole tensor, and all of it where
-// our kernels are not in use. Moves of eight bytes suffice: wider ones wait for memory just as long. That memory
-// is in huge pages, whoever packs into it.
+// our kernels are not in use. Moves of eight bytes suffice: wider ones wait for memory just as long.
 //
 // rows.cmake compiles this into ggml's CPU library, where llama.cpp's own function of this name gets the
 // suffix _stock.
@@ -20,10 +19,6 @@ ggml_backend_buffer_type_t ggml_backend_cpu_repack_buffer_type_stock();
 
 #include <atomic>
 #include <cstring>
-
-#ifdef __linux__
-#include <sys/mman.h>
-#endif
 
 // The kernels in use, or nothing (rows.cpp).
 extern "C" const char * localspec_rows_kernels();
@@ -148,26 +143,11 @@ void set_tensor(ggml_backend_buffer_t buffer, ggml_tensor * tensor, const void *
     stock_set.load()(buffer, tensor, data, offset, size);
 }
 
-// Weights fill all of their memory. The system gives it out in small pages more slowly than it is packed, and a
-// forward, which reads all of it, finds each small page anew.
-void advise_huge_pages(ggml_backend_buffer_t buffer) {
-#ifdef MADV_HUGEPAGE
-    constexpr uintptr_t PAGE = 2 << 20;
-    const auto base = reinterpret_cast<uintptr_t>(ggml_backend_buffer_get_base(buffer));
-    const uintptr_t begin = (base + PAGE - 1) / PAGE * PAGE;
-    const uintptr_t end = (base + ggml_backend_buffer_get_size(buffer)) / PAGE * PAGE;
-    if (begin < end) madvise(reinterpret_cast<void *>(begin), end - begin, MADV_HUGEPAGE);
-#else
-    (void) buffer;
-#endif
-}
-
 ggml_backend_buffer_t alloc_buffer(ggml_backend_buffer_type_t type, size_t size) {
     ggml_backend_buffer_t buffer = stock_alloc(type, size);
     if (!buffer) return nullptr;
     stock_set = buffer->iface.set_tensor;
     buffer->iface.set_tensor = set_tensor;
-    advise_huge_pages(buffer);
     return buffer;
 }
 
