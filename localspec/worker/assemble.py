@@ -220,6 +220,9 @@ def _load(  # noqa: PLR0913, PLR0917 - everything that a load depends on
         waits = unknown is None and command.config.engine.exactness == "strict"
         loader = Loader(command, plan, lent, on_progress, parts, claims=waits)
         known_files = facts(loader)
+        sandbox = Sandbox()
+        parts.callback(sandbox.close)
+        sandbox.prepare()  # while the weights are read
         loaded = _target(loader, unknown, probes=waits or bool(command.machine))
         target, profile, shape = loaded.context, loaded.profile, loaded.shape
         model = target.model
@@ -235,7 +238,7 @@ def _load(  # noqa: PLR0913, PLR0917 - everything that a load depends on
             on_progress("images", 0.0)
         images = opened(command, target, parts)
         known = words.result()
-        preparer = _preparer(command, engine, model, known, images, parts)
+        preparer = _preparer(command, engine, model, known, images, sandbox)
         probe, speedup = BackgroundProbe(engine, profile), loader.speedup(engine, profile)
         exits = ExitChoice(engine, profile, command.config.engine.target)
         parts.callback(exits.close)
@@ -266,7 +269,15 @@ def _load(  # noqa: PLR0913, PLR0917 - everything that a load depends on
             profile=profile,
             _parts=parts.pop_all(),
             idle=IdleTasks(
-                engine, profile, measuring, drafts, probe, speedup, exits, before=before
+                engine,
+                profile,
+                measuring,
+                drafts,
+                probe,
+                speedup,
+                exits,
+                before=before,
+                since=engine.clock(),
             ),
             probe=probe,
             speedup=speedup,
@@ -392,11 +403,9 @@ def _begun(beside: Executor, work: Callable[[Model], _Made], model: Model) -> Fu
 
 
 def _preparer(  # noqa: PLR0913, PLR0917 - all that a request is prepared with
-    command: Load, engine: Engine, model: Model, known: _Known, images: Images, parts: ExitStack
+    command: Load, engine: Engine, model: Model, known: _Known, images: Images, sandbox: Sandbox
 ) -> RequestPreparer:
-    """The request preparer, with a sandbox that `parts` closes."""
-    sandbox = Sandbox()
-    parts.callback(sandbox.close)
+    """The request preparer, which tries templates and grammars in the sandbox first."""
     longest_bytes = max(known.vocabulary.longest_bytes, known.markers.longest_bytes)
     prompts = Prompts(model, known.markers, longest_bytes, sandbox, known.words)
     grammars = Grammars(known.vocabulary, sandbox)

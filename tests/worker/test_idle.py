@@ -114,6 +114,20 @@ def test_idle_tasks_wait_after_a_request(tmp_path: Path) -> None:
     assert not rest.left
 
 
+def test_idle_tasks_wait_after_a_load(tmp_path: Path) -> None:
+    """Mostly somebody waits for it, whose request is on its way."""
+    _, engine, profile = opened(lambda _: 0, tmp_path)
+    done: list[str] = []
+    measuring = Measuring(engine, profile, fresh=False)
+    began = engine.clock()
+    rest = IdleTasks(engine, profile, measuring, before=[Some("words", 1, done)], since=began)
+    while not rest.advance(0.0):
+        assert rest.left
+        assert not done
+    assert done == ["words"]
+    assert QUIET_SECONDS <= engine.clock() - began <= 1.1 * QUIET_SECONDS
+
+
 def test_learned_costs_are_saved_once_a_minute_at_most(tmp_path: Path) -> None:
     """And only where there is something new."""
     _, engine, profile = opened(lambda _: 0, tmp_path)

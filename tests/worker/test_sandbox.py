@@ -46,6 +46,20 @@ def test_jobs_are_done(sandbox: Sandbox) -> None:
         sandbox.compile(Source("regex", "(a"))
 
 
+@pytest.mark.parametrize("killed", [False, True])
+def test_a_prepared_child_does_the_first_job(*, killed: bool) -> None:
+    """Or another does, where it was killed while it waited."""
+    sandbox = Sandbox()
+    sandbox.prepare()
+    prepared = sandbox.pid
+    assert prepared is not None
+    if killed:
+        os.kill(prepared, signal.SIGKILL)
+    assert sandbox.render(conversation("{{ bos_token }}")) == "<s>"
+    assert (sandbox.pid == prepared) is not killed
+    sandbox.close()
+
+
 def test_arguments_of_any_json_reach_the_template(sandbox: Sandbox) -> None:
     """Integers beyond 64 bits as they are; half a surrogate pair, which is no text, as U+FFFD."""
     function = {"name": "f", "arguments": f'{{"x": {10**30}, "y": "\\ud83d", "z": 1e300}}'}
