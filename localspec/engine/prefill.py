@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import math
 from collections.abc import Iterator
 
 from localspec.engine.images import words
@@ -22,14 +21,13 @@ CHUNK_ROWS = 64
 class IdlePrefill:
     """Work for an idle engine: its drafters read the conversations that its slots remember.
 
-    It belongs to the engine's thread, and begins half a second after `since` at the earliest, in
-    seconds of the engine's clock. A drafter that fails is left alone until the next step.
+    It belongs to the engine's thread. A drafter that fails is left alone until the next step.
     """
 
-    def __init__(self, engine: Engine, since: float = -math.inf) -> None:
+    def __init__(self, engine: Engine) -> None:
         self._engine = engine
         self._steps = engine.steps
-        self._quiet_since = since
+        self._quiet_since = 0.0
         self._work: Iterator[None] = iter(())
 
     def advance(self, now: float) -> bool:

@@ -253,7 +253,7 @@ def _load(  # noqa: PLR0913, PLR0917 - everything that a load depends on
         prefixes = _prefixes(command, loader, engine, target, known_files, profile)
         before: list[IdleTask] = [
             KeepTexts(engine, prefixes),
-            VocabularyPreparation(known.vocabulary),
+            VocabularyPreparation(known.vocabulary, engine.clock()),
             *([corpus] if corpus else []),
             decision,
             reread,
@@ -269,15 +269,7 @@ def _load(  # noqa: PLR0913, PLR0917 - everything that a load depends on
             profile=profile,
             _parts=parts.pop_all(),
             idle=IdleTasks(
-                engine,
-                profile,
-                measuring,
-                drafts,
-                probe,
-                speedup,
-                exits,
-                before=before,
-                since=engine.clock(),
+                engine, profile, measuring, drafts, probe, speedup, exits, before=before
             ),
             probe=probe,
             speedup=speedup,

@@ -11,6 +11,7 @@ from typing import Any, Generic, TypeVar
 import msgspec
 from llguidance import LLMatcher
 
+from localspec.engine.prefill import QUIET_SECONDS
 from localspec.errors import RequestError
 from localspec.text import grammar
 from localspec.text.constraint import GrammarConstraint, Vocabulary
@@ -67,14 +68,18 @@ def _size(result: Compiled | RequestError) -> int:
 
 
 class VocabularyPreparation:
-    """The idle task that builds what the first grammar of a model would wait for."""
+    """The idle task that builds what the first grammar of a model would wait for.
 
-    def __init__(self, vocabulary: Vocabulary) -> None:
-        self._vocabulary = vocabulary
+    All at once, so it begins half a second after the model was `loaded_at`, in seconds of the
+    engine's clock: mostly a request is on its way when a load is over.
+    """
 
-    def advance(self, _now: float) -> bool:
-        """Build it, all at once; False where that was done before."""
-        return self._vocabulary.prepare()
+    def __init__(self, vocabulary: Vocabulary, loaded_at: float) -> None:
+        self._vocabulary, self._loaded_at = vocabulary, loaded_at
+
+    def advance(self, now: float) -> bool:
+        """Build it; False where that was done before, and where it is too early."""
+        return now - self._loaded_at >= QUIET_SECONDS and self._vocabulary.prepare()
 
 
 class Grammars:

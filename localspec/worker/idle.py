@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from typing import Protocol
 
@@ -28,9 +27,8 @@ class IdleTasks:
     The tasks in `before` run before costs are measured: they decide which forwards to measure, or
     are short.
 
-    Work begins half a second after the last request, so that a person who types never waits, and
-    after `since`: mostly a request is on its way when a load is over. That is in seconds of the
-    engine's clock. Where no task is left, it saves what requests have taught. The engine's thread.
+    Work begins half a second after the last request, so that a person who types never waits.
+    Where no task is left, it saves what requests have taught. The engine's thread.
     """
 
     def __init__(
@@ -40,10 +38,9 @@ class IdleTasks:
         measuring: Measuring,
         *further: IdleTask,
         before: Sequence[IdleTask] = (),
-        since: float = -math.inf,
     ) -> None:
         self._engine, self._profile, self._measuring = engine, profile, measuring
-        self._prefill = IdlePrefill(engine, since)
+        self._prefill = IdlePrefill(engine)
         self._chores: tuple[IdleTask, ...] = (*before, measuring, self._prefill, *further)
         self._saved_steps, self._saved_at = -1, 0.0
         self.left = True

@@ -56,14 +56,17 @@ def test_chores_follow_each_other_and_costs_come_first(tmp_path: Path) -> None:
 
 
 def test_an_idle_worker_prepares_for_the_first_grammar_once() -> None:
-    """A grammar that was asked for before has prepared it."""
+    """Not in the moment of the load; and a grammar that was asked for before has prepared it."""
     words = Vocabulary([b"a", b"b", b""], {2})
-    task = VocabularyPreparation(words)
-    assert [task.advance(0.0) for _ in range(3)] == [True, False, False]
+    task = VocabularyPreparation(words, loaded_at=7.0)
+    early, then = 7.0 + 0.9 * QUIET_SECONDS, 7.0 + QUIET_SECONDS
+    assert [task.advance(now) for now in (7.0, early, then, then, 99.0)] == [
+        *(False, False, True, False, False)
+    ]
     words = Vocabulary([b"a", b"b", b""], {2})
     words.prepare()
-    assert not VocabularyPreparation(words).advance(0.0)
-    assert not VocabularyPreparation(Vocabulary([b"a"], set())).advance(0.0)
+    assert not VocabularyPreparation(words, 7.0).advance(then)
+    assert not VocabularyPreparation(Vocabulary([b"a"], set()), 7.0).advance(then)
 
 
 def test_a_probe_leaves_slots_as_it_found_them(tmp_path: Path) -> None:
@@ -112,20 +115,6 @@ def test_idle_tasks_wait_after_a_request(tmp_path: Path) -> None:
     while rest.advance(0.0):
         assert rest.left
     assert not rest.left
-
-
-def test_idle_tasks_wait_after_a_load(tmp_path: Path) -> None:
-    """Mostly somebody waits for it, whose request is on its way."""
-    _, engine, profile = opened(lambda _: 0, tmp_path)
-    done: list[str] = []
-    measuring = Measuring(engine, profile, fresh=False)
-    began = engine.clock()
-    rest = IdleTasks(engine, profile, measuring, before=[Some("words", 1, done)], since=began)
-    while not rest.advance(0.0):
-        assert rest.left
-        assert not done
-    assert done == ["words"]
-    assert QUIET_SECONDS <= engine.clock() - began <= 1.1 * QUIET_SECONDS
 
 
 def test_learned_costs_are_saved_once_a_minute_at_most(tmp_path: Path) -> None:
